@@ -336,7 +336,10 @@ class Run(Strict):
 
 
 class Suite(Strict):
-    """One benchmark: greedy pass@1 over `items` test rows (all where absent) and, with `samples`, unbiased pass@k."""
+    """One benchmark: greedy pass@1 over `items` test rows (all where absent) and, with `samples`, unbiased pass@k.
+
+    device and precision are given for models too large for the CPU in fp32, where results are the same on all machines.
+    """
 
     dataset: str
     items: Count | None = None
@@ -346,6 +349,8 @@ class Suite(Strict):
     pass_at: list[Count] = []
     temperature: Positive | None = None
     seed: Seed | None = None
+    device: Literal["auto", "cpu", "cuda"] | None = None
+    precision: Literal["fp32", "bf16"] | None = None
 
     @model_validator(mode="after")
     def _sampling(self) -> "Suite":
