@@ -1,0 +1,187 @@
+"""One benchmark on one model: greedy pass@1 and, where the suite asks for samples, unbiased pass@k.
+
+What counts: a completion is right only if the grader says "correct". "timeout" and "error" are verdicts about the
+grader, not about the model: such rows are graded a second time, and what fails again is not correct but is shown as
+its own share `ungraded`; more than UNGRADED_LIMIT of it is worth a warning. "unparsed" (no answer to be found) is a
+fault of the completion, so simply not correct.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+from rich.progress import track
+
+from judgefree.config import PromptFormat, Sampling, Suite
+from judgefree.episodes import Completion, Example, Prompt
+from judgefree.errors import JudgefreeError
+from judgefree.evaluation.loading import end_ids
+from judgefree.evaluation.statistics import mean_and_error
+from judgefree.prompting import encode_question
+from judgefree.sampling.transformers_engine import sample
+from judgefree.scoring.answers import extract
+from judgefree.scoring.grader import Grader
+from judgefree.scoring.passk import pass_at_k
+
+UNGRADED_LIMIT = 0.01
+UNGRADED = ("timeout", "error")
+_GRADING_ROWS = 256  # between two movements of the progress bar
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A completion with the answer read from it and the grader's verdict."""
+
+    completion: Completion
+    answer: str | None
+    verdict: str
+
+    @property
+    def correct(self) -> bool:
+        return self.verdict == "correct"
+
+
+def run_suite(
+    model: Any, tokenizer: Any, examples: Sequence[Example], suite: Suite, prompt: PromptFormat, grader: Grader
+) -> tuple[pd.DataFrame, dict[str, float]]:
+    """Items and metrics of a suite on the test examples, which need gold answers.
+
+    Items: a row per example in the examples' order with columns id, question, gold, text, answer, verdict, correct,
+    length (completion tokens, the end token included), finish_reason; of the sampled completions n_samples, n_correct
+    and n_ungraded (0 without sampling).
+
+    Metrics, of the greedy completions: items, pass@1, pass@1_se, the shares unparsed, truncated and ungraded, and the
+    mean lengths length, length_right, length_wrong; with `samples`, at the suite's temperature: sampled/accuracy and
+    sampled/pass@k for each listed k, each with _se, and the same shares and lengths. Standard errors are over items.
+    What does not exist (the error of a single item, the length of no right answers) is left out.
+
+    Raises JudgefreeError for no examples, an example without gold answer, or one that does not fit the model.
+    """
+    prompts = _prompts(model, tokenizer, examples, suite, prompt)
+    golds = [str(example.answer) for example in examples]
+    greedy = [group[0] for group in _complete(model, tokenizer, prompts, 1, suite, prompt, greedy=True)]
+    sampled = _complete(model, tokenizer, prompts, suite.samples, suite, prompt, greedy=False) if suite.samples else []
+    rows = [(gold, completion) for gold, completion in zip(golds, greedy, strict=True)]
+    rows += [(gold, completion) for gold, group in zip(golds, sampled, strict=bool(sampled)) for completion in group]
+    judged = _judge(rows, prompt, grader)
+    first, rest = judged[: len(golds)], judged[len(golds) :]
+    n = suite.samples or 0
+    groups = [rest[start : start + n] for start in range(0, len(rest), n)] if n else [[] for _ in golds]
+    items = pd.DataFrame([_item(*row) for row in zip(examples, first, groups, strict=True)])
+    metrics: dict[str, float] = {"items": len(items)}
+    metrics |= _with_error("pass@1", items["correct"]) | _shape(first)
+    if n:
+        n_correct = items["n_correct"]
+        metrics |= _with_error("sampled/accuracy", n_correct / n)
+        for k in suite.pass_at:
+            metrics |= _with_error(f"sampled/pass@{k}", [pass_at_k(n, c, k) for c in n_correct])
+        metrics |= {f"sampled/{name}": value for name, value in _shape(rest).items()}
+    return items, metrics
+
+
+def _prompts(
+    model: Any, tokenizer: Any, examples: Sequence[Example], suite: Suite, prompt: PromptFormat
+) -> list[Prompt]:
+    if not examples:
+        raise JudgefreeError("the test split has no rows to evaluate on", f"look at data/{suite.dataset}/quality.json")
+    prompts = []
+    longest = getattr(model.config, "max_position_embeddings", None)
+    for example in examples:
+        if example.answer is None:
+            raise JudgefreeError(
+                f"test item {example.id} of {suite.dataset} has no gold answer", "remove the suite or mend the data set"
+            )
+        ids = encode_question(tokenizer, prompt, example.question)
+        if longest and len(ids) + suite.max_completion_tokens > longest:
+            raise JudgefreeError(
+                f"test item {example.id} of {suite.dataset} has {len(ids)} prompt tokens; with "
+                f"{suite.max_completion_tokens} completion tokens that is more than the model's {longest}",
+                "lower the suite's max_completion_tokens or use a model with a longer context",
+            )
+        prompts.append(Prompt(ids, (example.id, "evaluate", 0)))
+    return prompts
+
+
+def _complete(
+    model: Any, tokenizer: Any, prompts: Sequence[Prompt], n: int, suite: Suite, prompt: PromptFormat, greedy: bool
+) -> list[list[Completion]]:
+    """`n` completions of each prompt, in order; prompts of about the same length share a batch."""
+    order = sorted(range(len(prompts)), key=lambda row: len(prompts[row].ids))
+    size = max(1, suite.batch_rows // n)
+    results: list[list[Completion]] = [[] for _ in prompts]
+    batches = [order[start : start + size] for start in range(0, len(order), size)]
+    for batch in _progress(batches, "greedy completions" if greedy else f"{n} samples an item"):
+        completions = sample(
+            model,
+            [prompts[row] for row in batch],
+            n,
+            seed=suite.seed or 0,
+            step=0,
+            settings=Sampling(temperature=suite.temperature or 1.0, max_completion_tokens=suite.max_completion_tokens),
+            eos_ids=end_ids(model, tokenizer),
+            pad_id=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id,
+            batch_rows=suite.batch_rows,
+            greedy=greedy,
+            stop=prompt.stop,
+            tokenizer=tokenizer,
+            keep_logprobs=False,
+        )
+        for row, group in zip(batch, completions, strict=True):
+            results[row] = group
+    return results
+
+
+def _judge(rows: Sequence[tuple[str, Completion]], prompt: PromptFormat, grader: Grader) -> list[Judged]:
+    """Grade (gold, completion) rows; equal answers to equal golds are graded once."""
+    answers = [extract(completion.text, prompt.answer) for _, completion in rows]
+    pairs = [(gold, answer) for (gold, _), answer in zip(rows, answers, strict=True)]
+    verdicts: dict[tuple[str, str | None], str] = {}
+    unique = list(dict.fromkeys(pairs))
+    pieces = [unique[start : start + _GRADING_ROWS] for start in range(0, len(unique), _GRADING_ROWS)]
+    for piece in _progress(pieces, "grading"):
+        verdicts.update(zip(piece, grader.grade(piece), strict=True))
+    again = [pair for pair, verdict in verdicts.items() if verdict in UNGRADED]
+    verdicts.update(zip(again, grader.grade(again), strict=True))
+    return [Judged(completion, pair[1], verdicts[pair]) for (_, completion), pair in zip(rows, pairs, strict=True)]
+
+
+def _item(example: Example, greedy: Judged, sampled: Sequence[Judged]) -> dict[str, Any]:
+    return {
+        "id": example.id,
+        "question": example.question,
+        "gold": str(example.answer),
+        "text": greedy.completion.text,
+        "answer": greedy.answer,
+        "verdict": greedy.verdict,
+        "correct": greedy.correct,
+        "length": len(greedy.completion.ids),
+        "finish_reason": greedy.completion.finish_reason,
+        "n_samples": len(sampled),
+        "n_correct": sum(one.correct for one in sampled),
+        "n_ungraded": sum(one.verdict in UNGRADED for one in sampled),
+    }
+
+
+def _with_error(name: str, values: Iterable[float]) -> dict[str, float]:
+    mean, error = mean_and_error(np.asarray(list(values), dtype=np.float64))
+    return {name: mean} if np.isnan(error) else {name: mean, f"{name}_se": error}
+
+
+def _shape(judged: Sequence[Judged]) -> dict[str, float]:
+    """Shares of what went wrong before correctness came into question, and mean lengths in tokens."""
+    shares = {
+        "unparsed": [one.verdict == "unparsed" for one in judged],
+        "truncated": [one.completion.finish_reason == "length" for one in judged],
+        "ungraded": [one.verdict in UNGRADED for one in judged],
+        "length": [len(one.completion.ids) for one in judged],
+        "length_right": [len(one.completion.ids) for one in judged if one.correct],
+        "length_wrong": [len(one.completion.ids) for one in judged if not one.correct],
+    }
+    return {name: float(np.mean(values)) for name, values in shares.items() if values}
+
+
+def _progress(pieces: Sequence[Any], label: str) -> Iterable[Any]:
+    return track(pieces, description=label, console=Console(stderr=True), transient=True)
