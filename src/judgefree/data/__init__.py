@@ -1,0 +1,1 @@
+"""Data in: read, checked, cleaned of leaks, split and sealed."""

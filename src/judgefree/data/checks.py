@@ -1,0 +1,96 @@
+"""The verdict on a prepared data set: Great Expectations suites built in code, one validation per split and one over
+the facts of the whole. The verdict is written in a compact form of our own, without clock, paths or rows."""
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from judgefree.config import Quality
+from judgefree.errors import JudgefreeError
+
+Verdict = dict[str, list[dict[str, Any]]]
+
+
+def validate(splits: Mapping[str, Sequence[Mapping[str, Any]]], sizes: Mapping[str, tuple[int, int]],
+             facts: Sequence[Mapping[str, Any]], limits: Quality) -> Verdict:  # fmt: skip
+    """Judge the rows of each split and the facts about them.
+
+    sizes: least and greatest allowed row count by split. facts: one mapping per split with `split`,
+    `gold_parse_share` and `overlap` (rows whose question is in a split that it must not share with).
+    Returns a list of {expectation, column, allowed, observed, success} by split, and under "data set" for the facts.
+    """
+    # Read when the library is imported; it would call home otherwise, and stall where there is no network.
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"
+    import great_expectations as gx
+    import great_expectations.expectations as gxe
+    import pandas as pd
+    from great_expectations.data_context.types.base import ProgressBarsConfig
+
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = ProgressBarsConfig(globally=False)
+    source = context.data_sources.add_pandas("memory")
+
+    def judge(name: str, frame: pd.DataFrame, expectations: list[Any]) -> list[dict[str, Any]]:
+        batch = source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("all")
+        suite = gx.ExpectationSuite(name=name, expectations=expectations)
+        results = batch.get_batch({"dataframe": frame}).validate(suite, result_format="SUMMARY").results
+        by_identity = {_identity(result.expectation_config): result for result in results}
+        return [_compact(by_identity[_identity(wanted.configuration)]) for wanted in expectations]
+
+    def lengths(column: str, longest: int) -> Any:
+        return gxe.ExpectColumnValueLengthsToBeBetween(column=column, min_value=1, max_value=longest)
+
+    verdict = {}
+    for split, rows in splits.items():
+        least, greatest = sizes[split]
+        columns = ["id", "question", "answer"]
+        frame = pd.DataFrame([{column: row[column] for column in columns} for row in rows], columns=columns)
+        verdict[split] = judge(split, frame, [
+            gxe.ExpectTableRowCountToBeBetween(min_value=least, max_value=greatest),
+            *(gxe.ExpectColumnValuesToNotBeNull(column=column) for column in columns),
+            gxe.ExpectColumnValuesToBeUnique(column="id"),
+            lengths("question", limits.max_question_chars),
+            lengths("answer", limits.max_answer_chars),
+        ])  # fmt: skip
+    verdict["data set"] = judge("data set", pd.DataFrame(list(facts)), [
+        gxe.ExpectColumnMinToBeBetween(column="gold_parse_share", min_value=limits.min_gold_parse_share),
+        gxe.ExpectColumnMaxToBeBetween(column="overlap", max_value=0),
+    ])  # fmt: skip
+    return verdict
+
+
+def enforce(name: str, verdict: Verdict, kept_in: str) -> None:
+    """Raise JudgefreeError with one line per failed expectation."""
+    failed = [(part, check) for part, checks in verdict.items() for check in checks if not check["success"]]
+    if failed:
+        lines = [f"{name}: {len(failed)} of {sum(map(len, verdict.values()))} expectations on the data fail"]
+        for part, check in failed:
+            what = " ".join(filter(None, (part, check["column"], check["expectation"])))
+            lines.append(f"    {what}: observed {check['observed']}, allowed {check['allowed']}")
+        raise JudgefreeError("\n".join(lines), f"see {kept_in}; mend the source, or the limits in data.{name}.quality")
+
+
+def _identity(configuration: Any) -> tuple[str, str | None]:
+    return configuration.type, configuration.kwargs.get("column")
+
+
+def _compact(result: Any) -> dict[str, Any]:
+    """observed: the value, or the number of rows that fail; None where the expectation could not be evaluated."""
+    configuration = result.expectation_config
+    observed = result.result.get("observed_value", result.result.get("unexpected_count"))
+    if isinstance(observed, np.generic):
+        observed = observed.item()
+    if isinstance(observed, float) and not math.isfinite(observed):  # the least value of no rows
+        observed = None
+    return {
+        "expectation": configuration.type.removeprefix("expect_"),
+        "column": configuration.kwargs.get("column"),
+        "allowed": {
+            key: limit for key in ("min_value", "max_value") if (limit := configuration.kwargs.get(key)) is not None
+        },
+        "observed": observed,
+        "success": bool(result.success),
+    }

@@ -1,0 +1,167 @@
+"""Where raw rows come from: a folder named in the parameters, a local mirror, or the hub at a pinned revision.
+
+Files are read by us, line by line and value by value, so that a row that cannot be read becomes one quarantined row and
+not a stage that crashes; the hub's client only fetches them.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from judgefree.errors import JudgefreeError
+from judgefree.files import sha256_file
+
+MIRROR = "JUDGEFREE_MIRROR"
+
+
+@dataclass(frozen=True)
+class RawRow:
+    """A row as it was read: `place` counts the rows of its split from 0, unreadable ones included. `fields` is None
+    where the row could not be read, and `fault` says why; `text` is its JSON or the unreadable line."""
+
+    place: int
+    text: str
+    fields: dict[str, Any] | None
+    fault: str | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """The raw rows of one split, a label for the column `source`, and what the manifest says of their origin."""
+
+    split: str
+    label: str
+    rows: list[RawRow]
+    facts: dict[str, Any]
+
+
+def read(
+    split: str, label: str, dataset: tuple[str, str], layouts: Sequence[str], mirror: Sequence[str], root: Path
+) -> Source:
+    """Read the files of one split.
+
+    dataset: hub id and revision; an id that starts with `/`, `./` or `../` is a folder (relative to `root`) instead.
+    layouts: patterns below the hub repository or that folder; the first that matches any file is taken.
+    mirror: the same below the folder that JUDGEFREE_MIRROR names, which goes before the hub.
+    Raises JudgefreeError when the place or the files are missing, unreadable, or the hub cannot be reached.
+    """
+    identity, revision = dataset
+    if identity.startswith(("/", "./", "../")):
+        kind, folder, patterns = "folder", root / identity, layouts
+        if not folder.is_dir():
+            raise JudgefreeError(f"the data folder {folder} does not exist", "correct the id in params.yaml")
+    elif os.environ.get(MIRROR):
+        kind, folder, patterns = "mirror", mirror_folder(), mirror
+    else:
+        kind, folder, patterns = "hub", _download(identity, revision, layouts, mirror), layouts
+    files, rows = _read_files(folder, patterns)
+    facts: dict[str, Any] = {"kind": kind, "id": identity, "files": files}
+    if kind == "hub":
+        facts["revision"] = revision
+    return Source(split, label, rows, facts)
+
+
+def read_mirror(split: str, label: str, patterns: Sequence[str]) -> Source:
+    """Read a split that exists in the mirror only. Raises JudgefreeError when there is no mirror or no such file."""
+    files, rows = _read_files(mirror_folder(), patterns)
+    return Source(split, label, rows, {"kind": "mirror", "files": files})
+
+
+def mirror_folder() -> Path:
+    """The folder that JUDGEFREE_MIRROR names. Raises JudgefreeError when it is not set or does not exist."""
+    value = os.environ.get(MIRROR)
+    if not value:
+        raise JudgefreeError(
+            f"this data set is read from a mirror and {MIRROR} is not set", f"set {MIRROR} to its folder"
+        )
+    if not Path(value).is_dir():
+        raise JudgefreeError(f"{MIRROR}={value} is not a folder", f"correct {MIRROR}, or unset it to read from the hub")
+    return Path(value)
+
+
+def _download(identity: str, revision: str, layouts: Sequence[str], mirror: Sequence[str]) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import EntryNotFoundError, HFValidationError, RevisionResolutionError
+
+    try:
+        return Path(snapshot_download(identity, repo_type="dataset", revision=revision, allow_patterns=list(layouts)))
+    except (OSError, EntryNotFoundError, HFValidationError, RevisionResolutionError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise JudgefreeError(
+            f"cannot get the data set {identity} at revision {revision} from the hub: {reason}",
+            f"without the hub, set {MIRROR} to a folder that holds {' or '.join(mirror)}; else check the network, the "
+            "id and the revision",
+        ) from error
+
+
+def _read_files(folder: Path, patterns: Sequence[str]) -> tuple[dict[str, str], list[RawRow]]:
+    """sha256 by relative name, and all rows, of the files that the first matching pattern names."""
+    for pattern in patterns:
+        if paths := sorted(path for path in folder.glob(pattern) if path.is_file()):
+            break
+    else:
+        raise JudgefreeError(f"{folder} holds no file {' or '.join(patterns)}", "add the file, or correct the folder")
+    rows: list[RawRow] = []
+    for path in paths:
+        rows += read_parquet(path, len(rows)) if path.suffix == ".parquet" else read_jsonl(path, len(rows))
+    return {path.relative_to(folder).as_posix(): sha256_file(path) for path in paths}, rows
+
+
+def read_jsonl(path: Path, first_place: int = 0) -> list[RawRow]:
+    """One row per line. Only a line feed ends a line: U+2028 and its like occur inside real questions."""
+    try:
+        content = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    except OSError as error:
+        raise JudgefreeError(f"cannot read {path}: {error.strerror or error}", "make the file readable") from error
+    lines = content.split(b"\n")
+    if lines[-1] == b"":
+        lines.pop()
+    return [_from_line(place, line) for place, line in enumerate(lines, first_place)]
+
+
+def _from_line(place: int, line: bytes) -> RawRow:
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        kept = line.decode("utf-8", errors="backslashreplace")
+        return RawRow(place, kept, None, f"not UTF-8: {error.reason} at byte {error.start}")
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError) as error:  # ValueError: also an integer of thousands of digits
+        return RawRow(place, text, None, f"malformed line: {error}")
+    if not isinstance(fields, dict):
+        return RawRow(place, text, None, f"malformed line: holds no object but {type(fields).__name__}")
+    return RawRow(place, text, fields)
+
+
+def read_parquet(path: Path, first_place: int = 0) -> list[RawRow]:
+    """One row per record; text that is not UTF-8 spoils its own row only."""
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise JudgefreeError(f"{path} is not readable as parquet: {error}", "get the file again") from error
+    texts = {field.name for field in table.schema if field.type in (pa.string(), pa.large_string())}
+    for name in texts:  # Arrow takes text on trust and fails late; bytes are decoded here
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, name, table.column(name).cast(pa.large_binary()))
+    return [_from_record(place, record, texts) for place, record in enumerate(table.to_pylist(), first_place)]
+
+
+def _from_record(place: int, record: dict[str, Any], texts: set[str]) -> RawRow:
+    fields = dict(record)
+    fault = None
+    for name in texts:
+        if fields[name] is not None:
+            try:
+                fields[name] = fields[name].decode("utf-8")
+            except UnicodeDecodeError as error:
+                fields[name] = fields[name].decode("utf-8", errors="backslashreplace")
+                fault = f"not UTF-8: {error.reason} in {name}"
+    text = json.dumps(fields, sort_keys=True, default=str)
+    return RawRow(place, text, None if fault else fields, fault)
