@@ -5,7 +5,7 @@ what a reward meant. This file holds plain data and two protocols, and imports n
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -51,7 +51,8 @@ class Turn:
     """One prompt and one completion with what the trainer is to do about them.
 
     advantage: a number for the whole completion, or one per completion token.
-    dead: every raw reward channel of the turn's group was constant, so its advantage is exactly 0.
+    dead: every raw reward channel of the turn's group was constant, so its advantage is exactly 0 and the turn may be
+        dropped once the batch's statistics are taken.
     imitation_weight: weight of -log pi(completion | prompt); 0 where there is nothing to imitate.
     old_logprobs: log pi_old per completion token, from `Policy.score`; the trainer fills what it needs.
     sampling_logprobs: log-probabilities as the sampling engine reported them, if it did.
@@ -79,15 +80,6 @@ class Rollout:
     metrics: dict[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Scores:
-    """Per-turn results of one pass without gradient: log-probabilities per completion token and, where asked for, the
-    mean over the completion of KL(uniform || pi) in nats (self-certainty)."""
-
-    logprobs: list[list[float]]
-    self_certainty: list[float] | None = None
-
-
 class Policy(Protocol):
     """What a method may do with the model that is being trained."""
 
@@ -103,9 +95,13 @@ class Policy(Protocol):
         """`n` completions of every prompt, in the prompts' order."""
         ...
 
-    def score(self, turns: Sequence[Turn], self_certainty: bool = False) -> Scores:
-        """Log-probabilities of the turns' completions under the current weights, in one pass; they are kept in the
-        turns as `old_logprobs`, so the trainer makes no second pass."""
+    def score(self, turns: Sequence[Turn]) -> list[list[float]]:
+        """Log-probability of every completion token under the current weights, in one pass without gradient; they are
+        kept in the turns as `old_logprobs`, so the trainer makes no second pass."""
+        ...
+
+    def gather(self, values: Sequence[Any]) -> list[Any]:
+        """The values of all processes, in the order of the examples, for statistics that must be global."""
         ...
 
 
@@ -132,8 +128,3 @@ def stream_seed(*parts: str | int) -> int:
     """
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
-
-
-def live(turns: Iterable[Turn]) -> list[Turn]:
-    """The turns that can move the weights through the policy gradient or imitation."""
-    return [turn for turn in turns if not turn.dead or turn.imitation_weight != 0.0]

@@ -1,0 +1,3 @@
+from judgefree.cli import main
+
+main()

@@ -1,0 +1,172 @@
+"""The `judgefree` command. Every stage of dvc.yaml is one of its subcommands; heavy imports wait until one is chosen."""
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from judgefree.errors import JudgefreeError
+
+app = typer.Typer(
+    help="Train language models that improve themselves, without a paid judge and without new human labels.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+ROOT = Path(".")
+Name = Annotated[str, typer.Argument(help="A name from params.yaml.")]
+
+
+@app.command()
+def check() -> None:
+    """Check params.yaml and print what it resolves to.
+
+    Example: judgefree check
+    """
+    from judgefree.check import check_params
+
+    check_params(ROOT / "params.yaml")
+
+
+@app.command()
+def profile(
+    name: Annotated[str, typer.Argument(help="A file of profiles/, without .yaml. Without it: list them.")] = "",
+    force: Annotated[bool, typer.Option("--force", help="Replace an edited params.yaml (a backup is kept).")] = False,
+) -> None:
+    """Make params.yaml from a profile.
+
+    Example: judgefree profile smollm2
+    """
+    from judgefree.profiles import list_profiles, write_profile
+
+    print(write_profile(ROOT, name, force) if name else list_profiles(ROOT))
+
+
+@app.command()
+def resolve() -> None:
+    """Write resolved/: what every stage is run with. DVC calls this; a changed file there is what makes a stage stale.
+
+    Example: judgefree resolve
+    """
+    from judgefree.check import write_resolved
+
+    write_resolved(ROOT)
+
+
+@app.command()
+def base(name: Name) -> None:
+    """Make models/NAME, a base model, as params.yaml describes it.
+
+    Example: judgefree base tiny
+    """
+    from judgefree.bases.build import build_base
+
+    build_base(name, _resolved("base", name), ROOT)
+
+
+@app.command()
+def prepare(name: Name) -> None:
+    """Make data/NAME: read, check, hold out, quarantine.
+
+    Example: judgefree prepare arithmetic
+    """
+    from judgefree.data.prepare import prepare as prepare_data
+
+    prepare_data(name, _resolved("data", name), ROOT)
+
+
+@app.command()
+def train(name: Name) -> None:
+    """Train a run, or go on with it after a stop; makes models/NAME.
+
+    Example: judgefree train rlvr
+    """
+    settings = _resolved("train", name)
+    _threads(settings)
+    from judgefree.training.launch import launch
+
+    launch(name, ROOT, settings)
+
+
+@app.command()
+def pin() -> None:
+    """Write plan/: each model's evaluations with the content of their test splits, so that DVC re-evaluates no more
+    than it must.
+
+    Example: judgefree pin
+    """
+    from judgefree.evaluation.stage import pin as pin_evaluations
+
+    pin_evaluations(ROOT)
+
+
+@app.command()
+def evaluate(name: Name) -> None:
+    """Evaluate a base or a run on its suites; makes reports/runs/NAME.
+
+    Example: judgefree evaluate rlvr
+    """
+    _threads(_resolved("evaluate", name))
+    from judgefree.evaluation.stage import evaluate as evaluate_model
+
+    evaluate_model(name, ROOT)
+
+
+@app.command()
+def compare() -> None:
+    """Compare all models of params.yaml; makes reports/compare and prints the table.
+
+    Example: judgefree compare
+    """
+    from judgefree.evaluation.compare import compare as compare_models
+    from judgefree.evaluation.compare import print_table
+
+    compare_models(ROOT)
+    print_table(ROOT)
+
+
+@app.command()
+def table() -> None:
+    """Print the comparison that reports/compare holds, and where to look next.
+
+    Example: judgefree table
+    """
+    from judgefree.evaluation.compare import print_table
+
+    print_table(ROOT)
+
+
+def _resolved(kind: str, name: str) -> dict[str, Any]:
+    from judgefree.files import read_json
+
+    folder = ROOT / "resolved" / kind
+    path = folder / f"{name}.json"
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem for file in folder.glob("*.json"))) or "none"
+        raise JudgefreeError(
+            f"no {name!r} among the resolved settings for `{kind}` (known: {known})",
+            "add it to params.yaml, then run `judgefree resolve` or `dvc repro`",
+        )
+    return dict(read_json(path))
+
+
+def _threads(settings: dict[str, Any]) -> None:
+    """Before torch is imported: OpenMP reads its environment once."""
+    os.environ["OMP_NUM_THREADS"] = str(settings["threads"])
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    os.environ.setdefault("DO_NOT_TRACK", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    try:
+        app()
+    except JudgefreeError as error:
+        print(f"judgefree: {error}", file=sys.stderr)
+        raise SystemExit(2) from None

@@ -1,0 +1,41 @@
+"""The methods by name, one file each. A new method is a new file and one line here (docs/new-method.md)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from judgefree.config import PromptFormat, Run, Training
+from judgefree.episodes import Method
+from judgefree.errors import JudgefreeError
+from judgefree.methods import rlvr, sft
+from judgefree.scoring.grader import Grader
+
+SFT = "sft"  # imitation of demonstrations is TRL's SFTTrainer, not a game with a reward
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a method is made with besides its own options."""
+
+    training: Training
+    prompt: PromptFormat
+    grader: Grader
+    seed: int
+
+
+METHODS: dict[str, Callable[[Any, Setting], Method]] = {"rlvr": rlvr.Rlvr}
+OPTIONS: dict[str, type[BaseModel]] = {SFT: sft.Options, "rlvr": rlvr.Options}
+
+
+def options_of(name: str, run: Run) -> Any:
+    """The run's options, checked by its method. Raises JudgefreeError for an unknown method or option."""
+    if run.method not in OPTIONS:
+        raise JudgefreeError(f"runs.{name}.method: unknown method {run.method!r}", f"known: {', '.join(sorted(OPTIONS))}")
+    try:
+        return OPTIONS[run.method].model_validate(run.options)
+    except ValidationError as error:
+        lines = [f"runs.{name}.options.{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        known = ", ".join(OPTIONS[run.method].model_fields) or "none"
+        raise JudgefreeError("; ".join(lines), f"options of {run.method}: {known}") from error

@@ -1,0 +1,53 @@
+"""The policy as methods see it: prompts, samples, scores and what the other processes have, around a trainer's model."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from accelerate.utils import gather_object
+
+from judgefree.config import PromptFormat, Sampling
+from judgefree.episodes import Completion, Prompt, Turn
+from judgefree.prompting import encode_chat, encode_question
+
+# (prompts, n, seed, step, settings, greedy) -> completions of each prompt
+Engine = Callable[[Sequence[Prompt], int, int, int, Sampling, bool], list[list[Completion]]]
+
+
+@dataclass
+class TrainedPolicy:
+    """Implements `episodes.Policy`. `step` is the optimizer step at which the current rollout began; with `seed` and a
+    prompt's key it names every random stream, so a rollout can be made again by itself."""
+
+    tokenizer: Any
+    prompt: PromptFormat
+    sampling: Sampling
+    seed: int
+    engine: Engine
+    scorer: Callable[[Sequence[Turn]], list[list[float]]]
+    step: int = 0
+    tokens_sampled: int = field(default=0)
+
+    def encode(self, question: str) -> list[int]:
+        return encode_question(self.tokenizer, self.prompt, question)
+
+    def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        return encode_chat(self.tokenizer, messages)
+
+    def sample(self, prompts: Sequence[Prompt], n: int) -> list[list[Completion]]:
+        completions = self.engine(prompts, n, self.seed, self.step, self.sampling, False)
+        self.tokens_sampled += sum(len(one.ids) for several in completions for one in several)
+        return completions
+
+    def greedy(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        """The most likely continuation of every prompt, for validation."""
+        return [several[0] for several in self.engine(prompts, 1, self.seed, self.step, self.sampling, True)]
+
+    def score(self, turns: Sequence[Turn]) -> list[list[float]]:
+        logprobs = self.scorer(turns)
+        for turn, values in zip(turns, logprobs, strict=True):
+            turn.old_logprobs = values
+        return logprobs
+
+    def gather(self, values: Sequence[Any]) -> list[Any]:
+        return list(gather_object(list(values)))

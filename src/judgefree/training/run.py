@@ -1,0 +1,248 @@
+"""The stage `train`: from a resolved run, a start model and a prepared data set to models/<run>.
+
+    resolved/train/<run>.json + models/<start> + data/<dataset>  --key-->  .work/train/<key>/  --rename-->  models/<run>/
+
+Work in progress lives under its key, so the same command after a kill goes on from the newest valid checkpoint.
+"""
+
+import logging
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from judgefree import methods
+from judgefree.config import PromptFormat, Run, Training
+from judgefree.data.splits import load_split
+from judgefree.episodes import Completion, Example, Method, Prompt, Rollout
+from judgefree.errors import JudgefreeError
+from judgefree.files import MANIFEST, code_hash, key_of, publish, read_json, seal, verify
+from judgefree.scoring.answers import extract
+from judgefree.scoring.grader import Grader
+from judgefree.training.arguments import episode_arguments, lora_config
+from judgefree.training.callbacks import STATE, TENSORS, RunCallback, RunState, load_run_state
+from judgefree.training.checkpoints import newest_valid
+from judgefree.training.engines import make_engine
+from judgefree.training.history import OWN_SIGNAL, VALIDATION, selected_step
+from judgefree.training.policy import Engine, TrainedPolicy
+from judgefree.training.progress import Progress
+from judgefree.training.records import Records
+from judgefree.training.supervised import sft_trainer
+from judgefree.training.trainer import EpisodeTrainer
+
+log = logging.getLogger(__name__)
+
+STOPPED = 143  # the exit status of a run that SIGTERM ended after its checkpoint was saved
+PACKAGE = Path(__file__).parents[1]
+SHARED_CODE = ("advantages.py", "episodes.py", "files.py", "prompting.py", "sampling", "scoring", "training")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run, checked and located."""
+
+    name: str
+    root: Path
+    run: Run
+    training: Training
+    prompt: PromptFormat
+    grading: dict[str, Any]
+    key: str
+
+    @property
+    def start(self) -> Path:
+        return self.root / "models" / self.run.start_from
+
+    @property
+    def data(self) -> Path:
+        return self.root / "data" / self.run.dataset
+
+    @property
+    def work(self) -> Path:
+        return self.root / ".work" / "train" / self.key
+
+    @property
+    def target(self) -> Path:
+        return self.root / "models" / self.name
+
+
+def read_job(name: str, root: Path) -> Job:
+    """Raises JudgefreeError when the run is not resolved, or when its inputs are missing or not as written."""
+    path = root / "resolved" / "train" / f"{name}.json"
+    if not path.is_file():
+        raise JudgefreeError(f"{path} does not exist: no run {name!r} is resolved",
+                             "add it to runs in params.yaml and run `judgefree resolve`, or `dvc repro`")  # fmt: skip
+    resolved = read_json(path)
+    run = Run.model_validate({**resolved["run"], "suites": []})
+    start = verify(root / "models" / run.start_from)
+    splits = read_json(root / "data" / run.dataset / MANIFEST)["files"]
+    sources = [PACKAGE / name for name in SHARED_CODE] + [PACKAGE / "methods" / f"{run.method}.py"]
+    key = key_of(
+        "train", resolved, start["files"], {k: v for k, v in splits.items() if k in ("train.parquet", "validation.parquet")},
+        code_hash(sources),
+    )  # fmt: skip
+    training = Training.model_validate(resolved["training"])
+    return Job(name, root, run, training, PromptFormat.model_validate(resolved["prompt"]), resolved["grading"], key)
+
+
+def train(name: str, root: Path) -> None:
+    """Train a run to its end, or go on with it; publishes models/<name>.
+
+    Raises JudgefreeError for bad input, SystemExit(143) after a SIGTERM once the checkpoint is saved.
+    """
+    job = read_job(name, root)
+    job.work.mkdir(parents=True, exist_ok=True)
+    options = methods.options_of(name, job.run)
+    torch.manual_seed(job.run.seed)
+    checkpoint = newest_valid(job.work)
+    state, method_state = load_run_state(checkpoint) if checkpoint else (RunState(), {})
+    records = Records(job.work / "records")
+    step = int(checkpoint.name.split("-")[1]) if checkpoint else 0
+    records.cut(step)
+    if checkpoint:
+        log.warning("%s: going on from step %d of %d", name, step, job.training.steps)
+    if step < job.training.steps:
+        with Grader(job.grading["workers"], job.grading["timeout_s"]) as grader:
+            run_trainer(job, options, grader, state, method_state, records, checkpoint)
+    if state.stop_requested and not state.collapsed:
+        log.warning("%s: stopped by a signal, saved in %s; the same command goes on from there", name, job.work)
+        raise SystemExit(STOPPED)
+    if torch.distributed.is_initialized() and torch.distributed.get_rank() != 0:
+        return
+    publish_run(job, state, records)
+
+
+def run_trainer(
+    job: Job,
+    options: Any,
+    grader: Grader,
+    state: RunState,
+    method_state: dict[str, Any],
+    records: Records,
+    checkpoint: Path | None,
+) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(job.start, local_files_only=True, padding_side="left")
+    model = load_policy(job.start, job.training)
+    examples = load_split(job.data, "train")
+    validation = load_split(job.data, "validation", limit=job.training.validation_items)
+    method: Method | None = None
+    trainer: Any = None
+
+    def validate() -> dict[str, float]:
+        return validation_scores(policy_of(trainer, job, tokenizer), validation, job.prompt, grader)
+
+    def tokens() -> int:
+        return trainer.policy.tokens_sampled if isinstance(trainer, EpisodeTrainer) else 0
+
+    callback = RunCallback(
+        state, job.work, records, save_every=job.training.save_every, boundary=job.training.updates_per_rollout,
+        max_bad_steps=job.training.max_bad_steps, validate=validate, select=job.run.select,
+        method_state=lambda: method.state_dict() if method else {}, progress=Progress(job.name, tokens),
+    )  # fmt: skip
+    if job.run.method == methods.SFT:
+        trainer = sft_trainer(
+            model, tokenizer, examples, job.training, job.prompt, options, job.run.seed, job.work, [callback]
+        )
+    else:
+        method = methods.METHODS[job.run.method](
+            options, methods.Setting(job.training, job.prompt, grader, job.run.seed)
+        )
+        method.load_state_dict(method_state)
+
+        def keep(step: int, rollout: Rollout) -> None:
+            records.add(step, trainer.policy.gather(rollout.records))
+
+        trainer = EpisodeTrainer(
+            model, method=method, examples=examples, training=job.training, prompt=job.prompt, seed=job.run.seed,
+            make_engine=make_engine, on_rollout=keep, tokenizer=tokenizer, callbacks=[callback],
+            args=episode_arguments(job.training, job.work, job.run.seed), peft_config=lora_config(job.training),
+        )  # fmt: skip
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+
+
+def load_policy(folder: Path, training: Training) -> Any:
+    """A causal language model from safetensors files only, in the run's precision."""
+    if not list(folder.glob("*.safetensors")):
+        raise JudgefreeError(f"{folder} holds no .safetensors file", "only safetensors weights are loaded; convert them")
+    dtype = torch.bfloat16 if training.precision == "bf16" else torch.float32
+    return AutoModelForCausalLM.from_pretrained(
+        folder, dtype=dtype, local_files_only=True, use_safetensors=True, trust_remote_code=False
+    )
+
+
+def policy_of(trainer: Any, job: Job, tokenizer: Any) -> TrainedPolicy:
+    if isinstance(trainer, EpisodeTrainer):
+        return trainer.policy
+    engine: Engine = make_engine(trainer, job.training, job.prompt)
+    return TrainedPolicy(tokenizer, job.prompt, job.training.sampling, job.run.seed, engine, lambda turns: [])
+
+
+def validation_scores(
+    policy: TrainedPolicy, examples: Sequence[Example], prompt: PromptFormat, grader: Grader
+) -> dict[str, float]:
+    """Greedy pass@1 and mean length in tokens on held-out training rows; empty where there are none with gold."""
+    gold = [example for example in examples if example.answer is not None]
+    if not gold:
+        return {}
+    completions: list[Completion] = policy.greedy(
+        [Prompt(policy.encode(example.question), (example.id, "validation", 0)) for example in gold]
+    )
+    answers = [extract(completion.text, prompt.answer) for completion in completions]
+    verdicts = grader.grade([(str(e.answer), answer) for e, answer in zip(gold, answers, strict=True)])
+    return {
+        VALIDATION: verdicts.count("correct") / len(gold),
+        "validation/mean_length": sum(len(completion.ids) for completion in completions) / len(gold),
+    }
+
+
+def publish_run(job: Job, state: RunState, records: Records) -> None:
+    """Assemble models/<run> from the selected checkpoint and move it into place."""
+    checkpoint = newest_valid(job.work)
+    if checkpoint is None:
+        raise JudgefreeError(f"run {job.name} collapsed before its first checkpoint: {state.bad_steps} steps were not "
+                             "finite", "lower training.learning_rate or save more often")  # fmt: skip
+    state = RunState(load_run_state(checkpoint)[0].history, state.bad_steps, state.collapsed)
+    last = int(checkpoint.name.split("-")[1])
+    chosen = selected_step(state.history, job.run.select, last)
+    source = job.work / f"checkpoint-{chosen}"
+    verify(source)
+    final = job.work / "final"
+    shutil.rmtree(final, ignore_errors=True)
+    final.mkdir()
+    save_policy(job, source, final)
+    for file in (STATE, TENSORS):
+        if (checkpoint / file).is_file():
+            shutil.copy(checkpoint / file, final / file)
+    state.history.save_parquet(final / "history.parquet")
+    records.publish(final / "records", job.training.save_every)
+    metric = OWN_SIGNAL if job.run.select == "own_signal" else VALIDATION
+    seal(final, {
+        "kind": "run", "key": job.key, "method": job.run.method, "dataset": job.run.dataset, "seed": job.run.seed,
+        "start_from": job.run.start_from, "select": job.run.select, "selected_step": chosen, "steps": last,
+        "status": "collapsed" if state.collapsed else "finished", "bad_steps": state.bad_steps,
+        "best": state.history.rows[best].get(metric) if (best := state.history.best(metric)) else None,
+        "last": state.history.last(metric),
+    })  # fmt: skip
+    publish(final, job.target)
+    print(f"{job.name}: step {chosen} of {last} published in {os.path.relpath(job.target, job.root)}")
+
+
+def save_policy(job: Job, source: Path, target: Path) -> None:
+    """Weights and tokenizer of a checkpoint; a LoRA adapter is merged into a fresh copy of its base."""
+    if (source / "adapter_config.json").is_file():
+        from peft import PeftModel
+
+        base = load_policy(job.start, job.training)
+        PeftModel.from_pretrained(base, source, local_files_only=True).merge_and_unload().save_pretrained(target)
+    else:
+        for file in [source / "config.json", *source.glob("model*.safetensors*"), source / "generation_config.json"]:
+            if file.is_file():
+                shutil.copy(file, target / file.name)
+    for file in job.start.iterdir():
+        if file.name.startswith(("tokenizer", "special_tokens", "chat_template", "vocab", "merges", "added_tokens")):
+            shutil.copy(file, target / file.name)
