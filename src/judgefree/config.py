@@ -34,7 +34,8 @@ class Strict(BaseModel):
 
 
 class ScratchBase(Strict):
-    """A Llama-style policy made from nothing, with a word-level tokenizer of its own (numbers and tags are tokens)."""
+    """A Llama-style policy made from nothing, with a word-level tokenizer of its own: words, tags and the numbers from 0
+    to max_value are one token each."""
 
     kind: Literal["scratch"]
     vocabulary: Literal["arithmetic"]
@@ -44,7 +45,17 @@ class ScratchBase(Strict):
     layers: Count
     heads: Count
     max_length: Count
+    max_value: Count
     suites: list[str]
+
+    @model_validator(mode="after")
+    def _heads(self) -> "ScratchBase":
+        if self.hidden_size % (2 * self.heads):
+            raise ValueError(
+                f"hidden_size: {self.hidden_size} cannot be split into {self.heads} heads of even size; use a multiple "
+                f"of {2 * self.heads}"
+            )
+        return self
 
 
 class GgufBase(Strict):
@@ -111,8 +122,8 @@ class ArithmeticData(Strict):
     test: Count
     min_steps: Count
     max_steps: Count
-    max_value: Count
-    templates: list[Literal["chain", "story"]]
+    max_value: Annotated[int, Field(ge=2)]
+    templates: Annotated[list[Literal["chain", "story"]], Field(min_length=1)]
     demonstrations: Demonstrations
     quality: Quality
 
@@ -407,8 +418,13 @@ class Params(Strict):
         for name in {run.dataset for run in self.runs.values()} | {suite.dataset for suite in self.suites.values()}:
             if name not in self.prompts:
                 raise ValueError(f"prompts.{name}: missing; say how a question of this data set is put to the policy")
-        for name in self.runs:
-            self.ancestry(name)
+        for name, run in self.runs.items():
+            base, data = self.bases[self.ancestry(name)[-1]], self.data[run.dataset]
+            if isinstance(base, ScratchBase) and isinstance(data, ArithmeticData) and data.max_value > base.max_value:
+                raise ValueError(
+                    f"runs.{name}.dataset: {run.dataset} has numbers up to {data.max_value} and the base knows them up "
+                    f"to {base.max_value}; raise the base's max_value"
+                )
         return self
 
     def training_of(self, run: str) -> Training:
