@@ -14,7 +14,9 @@ _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 def load_model(folder: Path, device: str, precision: str) -> tuple[Any, Any]:
     """Model in evaluation mode and tokenizer, from safetensors in a local folder and nowhere else.
 
-    device: cpu, cuda or auto (cuda where there is one); precision: fp32 or bf16. Raises JudgefreeError naming the folder.
+    device: cpu, cuda or auto (cuda where there is one); precision: fp32 or bf16.
+
+    Raises JudgefreeError naming the folder.
     """
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -23,18 +25,11 @@ def load_model(folder: Path, device: str, precision: str) -> tuple[Any, Any]:
     safe = {"local_files_only": True, "trust_remote_code": False}
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, **safe)
-        model = AutoModelForCausalLM.from_pretrained(folder, use_safetensors=True, dtype=_DTYPES[precision], **safe)
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            folder, use_safetensors=True, dtype=_DTYPES[precision], **safe
+        )
     except (OSError, ValueError) as error:
         raise JudgefreeError(
             f"{folder} cannot be loaded as a model with tokenizer: {error}", "run `dvc repro` to make it again"
         ) from error
-    return model.to(device).eval(), tokenizer
-
-
-def end_ids(model: Any, tokenizer: Any) -> list[int]:
-    """Tokens that end a completion: the model's own and the tokenizer's. Raises JudgefreeError if there is none."""
-    own = model.generation_config.eos_token_id if model.generation_config else None
-    ids = {*(own if isinstance(own, list) else [own]), tokenizer.eos_token_id} - {None}
-    if not ids:
-        raise JudgefreeError("neither the model nor its tokenizer names an end token", "set eos_token in the tokenizer")
-    return sorted(ids)
+    return model.eval().to(torch.device(device)), tokenizer

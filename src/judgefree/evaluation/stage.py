@@ -12,9 +12,7 @@ from typing import Any
 
 from judgefree import config
 from judgefree.errors import JudgefreeError
-from judgefree.files import (
-    MANIFEST, code_hash, key_of, pretty_json, publish, read_json, seal, sha256_file, verify, write_atomic,
-)  # fmt: skip
+from judgefree.files import MANIFEST, code_hash, key_of, pretty_json, publish, read_json, seal, verify, write_atomic
 
 ITEMS, METRICS, HISTORY, TRAINING, TEST = (
     "items.parquet", "metrics.json", "history.parquet", "training.json", "test.parquet",
@@ -42,7 +40,7 @@ def pin(root: Path) -> None:
     if not plans:
         raise JudgefreeError(f"{source} holds no settings", "run `dvc repro` from the project's folder")
     for name, plan in plans.items():
-        hashes = {dataset: _planned_test(root / "data" / dataset) for dataset in sorted(plan["prompts"])}
+        hashes = {dataset: _test_sha256(root / "data" / dataset) for dataset in sorted(plan["prompts"])}
         write_atomic(target / name, pretty_json({**plan, "test_sha256": hashes}))
     for path in target.glob("*.json"):
         if path.name not in plans:
@@ -57,8 +55,8 @@ def evaluate(name: str, root: Path) -> None:
     """
     plan = read_json(root / "plan" / f"{name}.json")
     model = root / "models" / name
-    read_json(model / MANIFEST)  # a missing model is named before anything is hashed
-    facts = {suite: _facts(plan, suite, sha256_file(model / MANIFEST)) for suite in plan["suites"]}
+    model_sha256 = key_of(read_json(model / MANIFEST)["files"])
+    facts = {suite: _facts(plan, suite, model_sha256) for suite in plan["suites"]}
     sealed = {suite: root / ".work" / "evaluate" / facts[suite]["key"] for suite in facts}
     missing = {suite: facts[suite] for suite in facts if not (sealed[suite] / MANIFEST).is_file()}
     if missing:
@@ -101,7 +99,7 @@ def _compute(name: str, root: Path, missing: Mapping[str, Mapping[str, Any]], se
             suite = config.Suite.model_validate(facts["suite"])
             test = root / "data" / suite.dataset
             if _test_sha256(test) != facts["test_sha256"]:
-                raise JudgefreeError(f"{test / TEST} is not the test split of plan/{name}.json", "run `dvc repro`")
+                raise JudgefreeError(f"{test} is not the data set that plan/{name}.json names", "run `dvc repro`")
             place = (suite.device or "cpu", suite.precision or "fp32")
             if place not in loaded:
                 loaded = {place: load_model(model_folder, *place)}
@@ -135,19 +133,16 @@ def _publish(name: str, root: Path, sealed: Mapping[str, Path]) -> None:
     if (model / HISTORY).is_file():
         write_atomic(finished / HISTORY, (model / HISTORY).read_bytes())
         manifest = read_json(model / MANIFEST)
-        write_atomic(finished / TRAINING, pretty_json({key: manifest[key] for key in _TRAINING_FACTS if key in manifest}))
+        write_atomic(
+            finished / TRAINING, pretty_json({key: manifest[key] for key in _TRAINING_FACTS if key in manifest})
+        )
     seal(finished, {"model": name})
     publish(finished, root / "reports" / "runs" / name)
 
 
-def _planned_test(folder: Path) -> str:
+def _test_sha256(folder: Path) -> str:
+    """Of the test split, as its data set's manifest says; `load_test` checks the file against it."""
     files = read_json(folder / MANIFEST)["files"]
     if TEST not in files:
         raise JudgefreeError(f"{folder} has no {TEST}", "take its suites from params.yaml or use a data set with one")
     return files[TEST]["sha256"]
-
-
-def _test_sha256(folder: Path) -> str:
-    if not (folder / TEST).is_file():
-        raise JudgefreeError(f"{folder / TEST} is missing", "run `dvc repro`, or `dvc pull` if it was made elsewhere")
-    return sha256_file(folder / TEST)

@@ -29,10 +29,6 @@ class Interval:
     low: float
     high: float
 
-    @property
-    def excludes_zero(self) -> bool:
-        return self.low > 0 or self.high < 0
-
 
 def mean_and_error(values: NDArray) -> tuple[float, float]:
     """Mean and its standard error, s / sqrt(n) with the n - 1 form of s; the error of a single value is NaN.
@@ -72,16 +68,20 @@ def bootstrap_means(arms: Mapping[str, Scores], resamples: int, seed: int) -> di
     return means
 
 
-def difference(a: Scores, b: Scores, a_means: Scores, b_means: Scores, confidence: float) -> Interval:
-    """Mean of arm a minus mean of arm b with its percentile interval.
+def interval(scores: Scores, means: Scores, confidence: float) -> Interval:
+    """Mean of one arm with its percentile interval.
 
-    a, b: scores of shape (seeds, items); a_means, b_means: their bootstrap means from one call of `bootstrap_means`.
+    scores: of shape (seeds, items); means: what `bootstrap_means` made of them; confidence: e.g. 0.95.
     """
-    return Interval(float(a.mean() - b.mean()), *percentiles(a_means - b_means, confidence))
+    return Interval(float(scores.mean()), *_percentiles(means, confidence))
 
 
-def percentiles(values: Scores, confidence: float) -> tuple[float, float]:
-    """The central interval that holds `confidence` of the values."""
+def difference(a: Scores, b: Scores, a_means: Scores, b_means: Scores, confidence: float) -> Interval:
+    """Mean of arm a minus mean of arm b with its percentile interval; the means come from one `bootstrap_means`."""
+    return Interval(float(a.mean() - b.mean()), *_percentiles(a_means - b_means, confidence))
+
+
+def _percentiles(values: Scores, confidence: float) -> tuple[float, float]:
     tail = (1 - confidence) / 2
     low, high = np.quantile(values, [tail, 1 - tail])
     return float(low), float(high)

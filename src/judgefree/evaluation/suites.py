@@ -18,9 +18,9 @@ from rich.progress import track
 from judgefree.config import PromptFormat, Sampling, Suite
 from judgefree.episodes import Completion, Example, Prompt
 from judgefree.errors import JudgefreeError
-from judgefree.evaluation.loading import end_ids
 from judgefree.evaluation.statistics import mean_and_error
 from judgefree.prompting import encode_question
+from judgefree.sampling.rules import end_ids
 from judgefree.sampling.transformers_engine import sample
 from judgefree.scoring.answers import extract
 from judgefree.scoring.grader import Grader
@@ -58,9 +58,9 @@ def run_suite(
     sampled/pass@k for each listed k, each with _se, and the same shares and lengths. Standard errors are over items.
     What does not exist (the error of a single item, the length of no right answers) is left out.
 
-    Raises JudgefreeError for no examples, an example without gold answer, or one that does not fit the model.
+    Raises JudgefreeError for no examples, an example without gold answer, or a prompt that leaves the model no room.
     """
-    prompts = _prompts(model, tokenizer, examples, suite, prompt)
+    prompts = _prompts(tokenizer, examples, suite, prompt)
     golds = [str(example.answer) for example in examples]
     greedy = [group[0] for group in _complete(model, tokenizer, prompts, 1, suite, prompt, greedy=True)]
     sampled = _complete(model, tokenizer, prompts, suite.samples, suite, prompt, greedy=False) if suite.samples else []
@@ -82,52 +82,38 @@ def run_suite(
     return items, metrics
 
 
-def _prompts(
-    model: Any, tokenizer: Any, examples: Sequence[Example], suite: Suite, prompt: PromptFormat
-) -> list[Prompt]:
+def _prompts(tokenizer: Any, examples: Sequence[Example], suite: Suite, prompt: PromptFormat) -> list[Prompt]:
     if not examples:
         raise JudgefreeError("the test split has no rows to evaluate on", f"look at data/{suite.dataset}/quality.json")
-    prompts = []
-    longest = getattr(model.config, "max_position_embeddings", None)
     for example in examples:
         if example.answer is None:
             raise JudgefreeError(
                 f"test item {example.id} of {suite.dataset} has no gold answer", "remove the suite or mend the data set"
             )
-        ids = encode_question(tokenizer, prompt, example.question)
-        if longest and len(ids) + suite.max_completion_tokens > longest:
-            raise JudgefreeError(
-                f"test item {example.id} of {suite.dataset} has {len(ids)} prompt tokens; with "
-                f"{suite.max_completion_tokens} completion tokens that is more than the model's {longest}",
-                "lower the suite's max_completion_tokens or use a model with a longer context",
-            )
-        prompts.append(Prompt(ids, (example.id, "evaluate", 0)))
-    return prompts
+    return [Prompt(encode_question(tokenizer, prompt, one.question), (one.id, "evaluate", 0)) for one in examples]
 
 
 def _complete(
     model: Any, tokenizer: Any, prompts: Sequence[Prompt], n: int, suite: Suite, prompt: PromptFormat, greedy: bool
 ) -> list[list[Completion]]:
-    """`n` completions of each prompt, in order; prompts of about the same length share a batch."""
-    order = sorted(range(len(prompts)), key=lambda row: len(prompts[row].ids))
+    """`n` completions of each prompt, in order; prompts of about the same length share a batch, the longest first."""
+    order = sorted(range(len(prompts)), key=lambda row: -len(prompts[row].ids))
     size = max(1, suite.batch_rows // n)
     results: list[list[Completion]] = [[] for _ in prompts]
     batches = [order[start : start + size] for start in range(0, len(order), size)]
     for batch in _progress(batches, "greedy completions" if greedy else f"{n} samples an item"):
         completions = sample(
             model,
+            tokenizer,
             [prompts[row] for row in batch],
             n,
             seed=suite.seed or 0,
             step=0,
             settings=Sampling(temperature=suite.temperature or 1.0, max_completion_tokens=suite.max_completion_tokens),
             eos_ids=end_ids(model, tokenizer),
-            pad_id=tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id,
             batch_rows=suite.batch_rows,
             greedy=greedy,
             stop=prompt.stop,
-            tokenizer=tokenizer,
-            keep_logprobs=False,
         )
         for row, group in zip(batch, completions, strict=True):
             results[row] = group
@@ -172,7 +158,7 @@ def _with_error(name: str, values: Iterable[float]) -> dict[str, float]:
 
 def _shape(judged: Sequence[Judged]) -> dict[str, float]:
     """Shares of what went wrong before correctness came into question, and mean lengths in tokens."""
-    shares = {
+    shares: dict[str, list[bool] | list[int]] = {
         "unparsed": [one.verdict == "unparsed" for one in judged],
         "truncated": [one.completion.finish_reason == "length" for one in judged],
         "ungraded": [one.verdict in UNGRADED for one in judged],

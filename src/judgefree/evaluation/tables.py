@@ -1,0 +1,163 @@
+"""The comparison as text: Markdown for the report, rich tables for the terminal; the same cells in both.
+
+Scores are percent with their standard error, differences are percentage points with their interval; a star marks an
+interval that excludes 0.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+TERMINAL_WIDTH = 100
+_NAMES = {"pass@1": "pass@1", "sampled/accuracy": "sampled"}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of cells; the first `left` columns hold words and are aligned to the left."""
+
+    title: str
+    header: list[str]
+    rows: list[list[str]]
+    left: int = 1
+
+
+def markdown(table: Mapping[str, Any]) -> str:
+    """The whole report."""
+    parts = ["# Comparison of all models", _legend(table)]
+    for suite, result in table["suites"].items():
+        parts += [f"## {suite}", *(_pipe(grid) for grid in (_scores(suite, result, all_columns=True), _starts(result)))]
+        parts += [_pipe(matrix) for matrix in _matrices(result)]
+    if table["training"]:
+        parts += ["## Training", _pipe(_training(table))]
+    return "\n\n".join(parts) + "\n"
+
+
+def show(table: Mapping[str, Any]) -> None:
+    """Print scores, differences to start and base, and training facts."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    console = (
+        Console(width=min(console.width, TERMINAL_WIDTH)) if console.is_terminal else Console(width=TERMINAL_WIDTH)
+    )
+    grids = [grid for suite, result in table["suites"].items()
+             for grid in (_scores(suite, result, all_columns=False), _starts(result))]  # fmt: skip
+    if table["training"]:
+        grids.append(_training(table))
+    for grid in grids:
+        if grid.rows:
+            printed = Table(title=grid.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+            for index, name in enumerate(grid.header):
+                printed.add_column(name, justify="left" if index < grid.left else "right", overflow="fold")
+            for row in grid.rows:
+                printed.add_row(*row)
+            console.print(printed)
+    console.print(_legend(table), style="dim")
+
+
+def _legend(table: Mapping[str, Any]) -> str:
+    return (
+        f"Percent ± standard error; differences in percentage points with {table['confidence']:.0%} intervals of a "
+        f"paired bootstrap ({table['resamples']} resamples of the items, and of the seeds where an arm has several); "
+        "* marks an interval without 0. Length in tokens."
+    )
+
+
+def _scores(suite: str, result: Mapping[str, Any], all_columns: bool) -> Grid:
+    arms = result["arms"]
+    present = {key for row in arms for key in row["metrics"]}
+    measures = [measure for measure in _NAMES if measure in arms[0]["scores"]]
+    pass_at = sorted(
+        (key for key in present if key.startswith("sampled/pass@")), key=lambda key: int(key.split("@")[1])
+    )
+    shares = ["unparsed", "truncated"]
+    if any(row["metrics"].get(prefix + "ungraded", 0) > 0 for row in arms for prefix in ("", "sampled/")):
+        shares.append("ungraded")
+    lengths = ["length"]
+    if all_columns:
+        shares += [key for key in ("sampled/unparsed", "sampled/truncated", "sampled/ungraded") if key in present]
+        lengths = [key for key in ("length", "length_right", "length_wrong", "sampled/length") if key in present]
+    else:
+        pass_at = pass_at[-1:]
+    header = ["arm", "method", "seeds", *(_NAMES[measure] for measure in measures)]
+    header += [key.removeprefix("sampled/") for key in pass_at] + [*shares, *lengths]
+    rows = []
+    for row in arms:
+        metrics = row["metrics"]
+        cells = [row["arm"], row["method"], _seeds(row["seeds"])]
+        cells += [_score(row["scores"][measure]) for measure in measures]
+        cells += [_percent(metrics.get(key)) for key in (*pass_at, *shares)]
+        rows.append(cells + [f"{metrics[key]:.1f}" if key in metrics else "-" for key in lengths])
+    rough = "; so few items that intervals are rough" if result["rough"] else ""
+    return Grid(f"{suite} ({result['items']} items{rough})", header, rows, left=2)
+
+
+def _starts(result: Mapping[str, Any]) -> Grid:
+    """Differences of every arm to what its runs started from and, where that is another model, to its base."""
+    rows = []
+    for row in result["arms"]:
+        kinds = ("start",) if row["start"] == row["base"] else ("start", "base")
+        for kind in kinds:
+            differences = row[f"to_{kind}"]
+            if any(differences.values()):
+                others = " ".join(dict.fromkeys(row[kind]))
+                rows.append([row["arm"], f"{kind} {others}", *(_difference(one) for one in differences.values())])
+    measures = result["arms"][0]["scores"]
+    return Grid("Differences", ["arm", "minus", *(_NAMES[measure] for measure in measures)], rows, left=2)
+
+
+def _matrices(result: Mapping[str, Any]) -> list[Grid]:
+    """One matrix a measure: the row's arm minus the column's."""
+    arms = [row["arm"] for row in result["arms"]]
+    grids = []
+    for measure in result["arms"][0]["scores"] if len(arms) > 1 else ():
+        cells = {(pair["arm"], pair["against"]): _difference(pair["differences"][measure]) for pair in result["pairs"]}
+        rows = [[arm, *(cells.get((arm, other), "") for other in arms[:-1])] for arm in arms[1:]]
+        grids.append(Grid(f"Row minus column, {_NAMES[measure]}", ["arm", *arms[:-1]], rows))
+    return grids
+
+
+def _training(table: Mapping[str, Any]) -> Grid:
+    header = ["run", "seed", "steps", "selected", "validation start", "best", "last"]
+    rows = []
+    for name, facts in table["training"].items():
+        best = "-"
+        if "validation_best" in facts:
+            best = f"{_percent(facts['validation_best'])} @{facts['validation_best_step']}"
+        selected = f"{facts.get('select', '')} @{facts['selected_step']}" if "selected_step" in facts else "-"
+        cells = [name, str(facts.get("seed", "-")), str(facts.get("steps", "-")), selected.strip()]
+        start, last = (_percent(facts.get(f"validation_{when}")) for when in ("start", "last"))
+        rows.append([*cells, start, best, last])
+    return Grid("Training", header, rows)
+
+
+def _seeds(seeds: Sequence[int | None]) -> str:
+    known = [str(seed) for seed in seeds if seed is not None]
+    return ",".join(known) or "-"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f}"
+
+
+def _score(score: Mapping[str, float | None]) -> str:
+    return f"{_percent(score['value'])} ± {_percent(score['se'])}"
+
+
+def _difference(one: Mapping[str, float] | None) -> str:
+    if one is None:
+        return "-"
+    star = " *" if one["low"] > 0 or one["high"] < 0 else ""
+    return f"{100 * one['value']:+.1f} [{100 * one['low']:+.1f}, {100 * one['high']:+.1f}]{star}"
+
+
+def _pipe(grid: Grid) -> str:
+    """A Markdown table; nothing where it has no rows."""
+    if not grid.rows:
+        return f"{grid.title}: none."
+    rule = ["---" if index < grid.left else "--:" for index in range(len(grid.header))]
+    lines = ["| " + " | ".join(cells) + " |" for cells in (grid.header, rule, *grid.rows)]
+    return f"**{grid.title}**\n\n" + "\n".join(lines)
