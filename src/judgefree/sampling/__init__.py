@@ -1,0 +1,1 @@
+"""Completions from the policy: one sampler on Transformers, vLLM behind the same call."""
