@@ -80,6 +80,16 @@ def test_seeds_are_resampled_in_both_arms():
     assert counts / 8000 == pytest.approx(np.array([1, 4, 6, 4, 1]) / 16, abs=0.025)
 
 
+def test_an_arm_may_take_over_another_s_draws_of_seeds():
+    levels, items = np.array([[0.0], [1.0], [4.0]]), np.random.default_rng(4).random((1, 30))
+    arms = {"run": levels + items + 0.25, "start": levels + items}
+    own = bootstrap_means(arms, 200, 0)
+    together = bootstrap_means(arms, 200, 0, seeds_like={"start": "run"})
+    np.testing.assert_allclose(together["run"] - together["start"], 0.25, rtol=0, atol=1e-12)
+    assert np.std(own["run"] - own["start"]) > 0.5
+    np.testing.assert_array_equal(own["run"], together["run"])
+
+
 def test_equal_arms_differ_by_nothing():
     scores = np.random.default_rng(1).integers(0, 2, (1, 50)).astype(float)
     means = bootstrap_means({"a": scores, "b": scores.copy()}, 200, 0)

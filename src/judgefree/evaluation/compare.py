@@ -41,7 +41,7 @@ def compare(root: Path) -> None:
     Raises JudgefreeError for a missing, damaged or outdated report and for items that do not match between models.
     """
     settings = read_json(root / "resolved" / "compare.json")
-    models, options = settings["models"], settings["compare"]
+    models, options = ancestors_first(settings["models"]), settings["compare"]
     reports = {name: read_report(root, name, model["suites"], settings["suites"]) for name, model in models.items()}
     suites = {}
     for suite in settings["suites"]:
@@ -67,6 +67,17 @@ def compare(root: Path) -> None:
 def print_table(root: Path) -> None:
     """Print `reports/compare/table.json` to the terminal, at most 100 columns wide."""
     tables.show(read_json(root / "reports" / "compare" / "table.json"))
+
+
+def ancestors_first(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """The models with bases first, then what starts from them, and so on; by name within a generation."""
+    return {name: models[name] for name in sorted(models, key=lambda name: (len(_chain(name, models)), name))}
+
+
+def _chain(name: str, models: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """From a model over its starts to its base."""
+    start = models[name]["start_from"]
+    return [name] if start is None else [name, *_chain(start, models)]
 
 
 def read_report(root: Path, name: str, suites: Sequence[str], settings: Mapping[str, Any]) -> Report:
@@ -155,18 +166,12 @@ def _arm(
         "method": models[names[0]]["method"] or "base",
         "seeds": [models[name]["seed"] for name in names],
         "start": [models[name]["start_from"] for name in names],
-        "base": [_base(name, models) for name in names],
+        "base": [chain[-1] if len(chain := _chain(name, models)) > 1 else None for name in names],
         "metrics": {key: float(np.mean([one[key] for one in metrics if key in one])) for key in keys},
         "scores": {},
         "to_start": {},
         "to_base": {},
     }
-
-
-def _base(name: str, models: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """The end of a run's chain of starts; None for a base."""
-    start = models[name]["start_from"]
-    return None if start is None else _base(start, models) or start
 
 
 def _add_measure(
@@ -181,7 +186,8 @@ def _add_measure(
             if all(other in by_model for other in row[kind]):
                 own = [by_model[name] - by_model[other] for name, other in zip(row["models"], row[kind], strict=True)]
                 resampled[f"{row['arm']} - {kind}"] = np.stack(own)
-    means = bootstrap_means(resampled, options["resamples"], options["seed"])
+    own_seeds = {name: name.split(" - ")[0] for name in resampled}
+    means = bootstrap_means(resampled, options["resamples"], options["seed"], own_seeds)
     for row in rows:
         arm = row["arm"]
         _, error = mean_and_error(resampled[arm].mean(axis=0))

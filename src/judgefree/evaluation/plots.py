@@ -44,7 +44,7 @@ def bars(suite: str, result: Mapping[str, Any], confidence: float) -> bytes:
 
 
 def curves(histories: Mapping[str, tuple[str, pd.DataFrame]], columns: Sequence[str]) -> bytes:
-    """Learning curves, a panel for each column that some history has; runs of one arm share a colour.
+    """Learning curves, a panel for each column that some history has; a colour an arm, a line style a run in it.
 
     histories: run -> (arm, history with the column "step").
     """
@@ -53,15 +53,24 @@ def curves(histories: Mapping[str, tuple[str, pd.DataFrame]], columns: Sequence[
     if not shown:
         figure.text(0.5, 0.5, "no run has a training history", ha="center", va="center")
         return _png(figure)
-    arms = list(dict.fromkeys(arm for arm, _ in histories.values()))
+    runs_of: dict[str, list[str]] = {}
+    for name, (arm, _) in histories.items():
+        runs_of.setdefault(arm, []).append(name)
+    arms = list(runs_of)
     for axes, column in zip(figure.subplots(len(shown), sharex=True, squeeze=False)[:, 0], shown, strict=True):
         for name, (arm, history) in histories.items():
             if column in history:
                 points = history[["step", column]].dropna()
-                place = arms.index(arm)
-                axes.plot(points["step"], points[column], _LINES[place // len(_COLORS) % len(_LINES)], linewidth=1.4,
-                          marker="o" if len(points) < 30 else None, markersize=3, color=_COLORS[place % len(_COLORS)],
-                          label=name)  # fmt: skip
+                axes.plot(
+                    points["step"],
+                    points[column],
+                    color=_COLORS[arms.index(arm) % len(_COLORS)],
+                    linestyle=_LINES[runs_of[arm].index(name) % len(_LINES)],
+                    marker="o" if len(points) < 30 else None,
+                    markersize=3,
+                    linewidth=1.4,
+                    label=name,
+                )
         axes.set_ylabel(column)
         axes.grid(alpha=0.3)
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8)

@@ -41,13 +41,17 @@ def mean_and_error(values: NDArray) -> tuple[float, float]:
     return float(np.mean(values)), error
 
 
-def bootstrap_means(arms: Mapping[str, Scores], resamples: int, seed: int) -> dict[str, Scores]:
+def bootstrap_means(
+    arms: Mapping[str, Scores], resamples: int, seed: int, seeds_like: Mapping[str, str] | None = None
+) -> dict[str, Scores]:
     """Means of every arm, of shape (resamples,), over resampled seeds and items.
 
     arms: name -> scores of shape (seeds, items), the same items in the same order in all. Row r of the result holds
     each arm's mean over one draw of its seeds (with replacement; a single seed stays) crossed with one draw of the
     items that all arms share: differences of two arms' results are paired. Which other arms are present changes
-    nothing. With few seeds the interval is a little too narrow, as every bootstrap of few units is.
+    nothing. seeds_like: arm -> the arm whose draws of seeds it takes over, as runs and their starts do.
+
+    With few seeds the interval is a little too narrow, as every bootstrap of few units is.
 
     Raises ValueError for no items or arms of different shapes.
     """
@@ -57,7 +61,8 @@ def bootstrap_means(arms: Mapping[str, Scores], resamples: int, seed: int) -> di
         raise ValueError(f"arms need the same items, at least one, and at least one seed each: {shapes}")
     items = counts.pop()
     generator = np.random.default_rng(stream_seed(seed, "items"))
-    seed_weights = {name: _seed_weights(len(scores), resamples, seed, name) for name, scores in arms.items()}
+    stream_of = {**{name: name for name in arms}, **(seeds_like or {})}
+    seed_weights = {name: _seed_weights(len(arms[name]), resamples, seed, stream_of[name]) for name in arms}
     means = {name: np.empty(resamples) for name in arms}
     block = max(1, _BLOCK // items)
     for start in range(0, resamples, block):

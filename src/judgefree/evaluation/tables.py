@@ -51,7 +51,8 @@ def show(table: Mapping[str, Any]) -> None:
         if grid.rows:
             printed = Table(title=grid.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
             for index, name in enumerate(grid.header):
-                printed.add_column(name, justify="left" if index < grid.left else "right", overflow="fold")
+                words = index < grid.left
+                printed.add_column(name, justify="left" if words else "right", overflow="fold", no_wrap=not words)
             for row in grid.rows:
                 printed.add_row(*row)
             console.print(printed)
@@ -121,7 +122,7 @@ def _matrices(result: Mapping[str, Any]) -> list[Grid]:
 
 
 def _training(table: Mapping[str, Any]) -> Grid:
-    header = ["run", "seed", "steps", "selected", "validation start", "best", "last"]
+    header = ["run", "seed", "steps", "selected", "start", "best", "last"]
     rows = []
     for name, facts in table["training"].items():
         best = "-"
@@ -131,7 +132,7 @@ def _training(table: Mapping[str, Any]) -> Grid:
         cells = [name, str(facts.get("seed", "-")), str(facts.get("steps", "-")), selected.strip()]
         start, last = (_percent(facts.get(f"validation_{when}")) for when in ("start", "last"))
         rows.append([*cells, start, best, last])
-    return Grid("Training", header, rows)
+    return Grid("Validation pass@1 in training, percent", header, rows)
 
 
 def _seeds(seeds: Sequence[int | None]) -> str:
