@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 from judgefree.errors import JudgefreeError
-from judgefree.evaluation.compare import align, compare, print_table
+from judgefree.evaluation.compare import align, compare
+from judgefree.evaluation.tables import print_table
 from judgefree.files import listing, pretty_json, read_json, seal, write_atomic
 
 SUITE = {"dataset": "toy", "max_completion_tokens": 6, "batch_rows": 8}

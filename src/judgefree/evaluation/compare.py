@@ -64,11 +64,6 @@ def compare(root: Path) -> None:
     publish(finished, root / "reports" / "compare")
 
 
-def print_table(root: Path) -> None:
-    """Print `reports/compare/table.json` to the terminal, at most 100 columns wide."""
-    tables.show(read_json(root / "reports" / "compare" / "table.json"))
-
-
 def ancestors_first(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """The models with bases first, then what starts from them, and so on; by name within a generation."""
     return {name: models[name] for name in sorted(models, key=lambda name: (len(_chain(name, models)), name))}

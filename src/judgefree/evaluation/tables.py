@@ -6,7 +6,14 @@ interval that excludes 0.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from judgefree.files import read_json
 
 TERMINAL_WIDTH = 100
 _NAMES = {"pass@1": "pass@1", "sampled/accuracy": "sampled"}
@@ -33,12 +40,10 @@ def markdown(table: Mapping[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def show(table: Mapping[str, Any]) -> None:
-    """Print scores, differences to start and base, and training facts."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
+def print_table(root: Path) -> None:
+    """Print scores, differences to start and base, and validation from `reports/compare/table.json`, at most
+    TERMINAL_WIDTH columns wide."""
+    table = read_json(root / "reports" / "compare" / "table.json")
     console = Console()
     console = (
         Console(width=min(console.width, TERMINAL_WIDTH)) if console.is_terminal else Console(width=TERMINAL_WIDTH)
