@@ -16,10 +16,10 @@ def checked(path: Path) -> Params:
     return params
 
 
-def check_params(path: Path) -> None:
-    """Print the settings as they take effect, run by run."""
+def check_params(path: Path, quiet: bool) -> None:
+    """Print the settings as they take effect, stage by stage; with `quiet` the last line only."""
     params = checked(path)
-    for name, content in resolve(params).items():
+    for name, content in () if quiet else resolve(params).items():
         print(f"# {name}\n{pretty_json(content)}")
     chains = [" <- ".join(params.ancestry(name)) for name in params.runs]
     print(f"{path}: {len(params.bases)} bases, {len(params.data)} data sets, {len(params.runs)} runs "

@@ -22,14 +22,16 @@ Name = Annotated[str, typer.Argument(help="A name from params.yaml.")]
 
 
 @app.command()
-def check() -> None:
+def check(
+    quiet: Annotated[bool, typer.Option("--quiet", help="Only say whether all is right.")] = False,
+) -> None:
     """Check params.yaml and print what it resolves to.
 
     Example: judgefree check
     """
     from judgefree.check import check_params
 
-    check_params(ROOT / "params.yaml")
+    check_params(ROOT / "params.yaml", quiet)
 
 
 @app.command()
@@ -123,7 +125,7 @@ def compare() -> None:
     Example: judgefree compare
     """
     from judgefree.evaluation.compare import compare as compare_models
-    from judgefree.evaluation.compare import print_table
+    from judgefree.evaluation.tables import print_table
 
     compare_models(ROOT)
     print_table(ROOT)
@@ -135,7 +137,7 @@ def table() -> None:
 
     Example: judgefree table
     """
-    from judgefree.evaluation.compare import print_table
+    from judgefree.evaluation.tables import print_table
 
     print_table(ROOT)
 

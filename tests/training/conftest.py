@@ -19,7 +19,7 @@ TRAINING = {
     "advantage": "grpo", "truncated": "keep", "max_prompt_tokens": 16,
     "sampling": {"temperature": 1.0, "max_completion_tokens": 12},
     "loss": {"aggregation": "dapo", "ratio": "token", "clip_low": 0.2, "clip_high": 0.2, "kl_weight": 0.0},
-    "learning_rate": 1e-3, "schedule": "constant", "warmup_share": 0.0, "weight_decay": 0.0, "max_grad_norm": 1.0,
+    "learning_rate": 0.05, "schedule": "constant", "warmup_share": 0.0, "weight_decay": 0.0, "max_grad_norm": 1.0,
     "max_bad_steps": 3, "validation_items": 8,
 }  # fmt: skip
 

@@ -53,6 +53,7 @@ def ours(folder: Path, work: Path, settings: Training, turns: Callable[[], list[
     watch = Watch()
     args = episode_arguments(settings, work, 0)
     args.max_grad_norm = 0.0
+    args.optim = "sgd"  # Adam would turn rounding noise in a gradient near 0 into a whole step
     args.save_strategy = "no"
     trainer = EpisodeTrainer(
         model, method=Given(turns), examples=[Example(f"e{i}", "w1") for i in range(64)], training=settings,
@@ -94,7 +95,7 @@ def theirs(
         use_bias_correction_kl=False, loss_type=settings.loss.aggregation,
         importance_sampling_level=settings.loss.ratio, epsilon=settings.loss.clip_low,
         epsilon_high=settings.loss.clip_high, learning_rate=settings.learning_rate, lr_scheduler_type="constant",
-        optim="adamw_torch", max_grad_norm=0.0, use_cpu=True, bf16=False, gradient_checkpointing=False,
+        optim="sgd", max_grad_norm=0.0, use_cpu=True, bf16=False, gradient_checkpointing=False,
         dataloader_pin_memory=False, report_to="none", save_strategy="no", disable_tqdm=True, shuffle_dataset=False,
         reward_weights=[1.0],
     )  # fmt: skip

@@ -125,10 +125,13 @@ def balanced_chunks(sizes: Sequence[tuple[int, int]], count: int) -> list[list[i
     return chunks + [[] for _ in range(count - len(chunks))]
 
 
-def pad_batch(rows: Sequence[Row], pad_id: int, device: torch.device) -> dict[str, Tensor]:
+def pad_batch(rows: Sequence[Row], pad_id: int, device: torch.device, first_update: bool = False) -> dict[str, Tensor]:
     """One micro-batch, trimmed to its own longest prompt (padded left) and completion (padded right).
 
-    No row at all gives a single masked position, so that every process makes the same number of passes.
+    On the first update after a rollout the old policy *is* the current one. Its log-probs are left out then, so that the
+    ratio is exactly 1: a last-bit difference between two passes has a sign, and KL-Cov's |log rho| would turn it into
+    a full-sized gradient. No row at all gives a single masked position, so that every process makes the same number of
+    passes.
     """
     width = max((len(row.turn.prompt_ids) for row in rows), default=1)
     length = max((len(row.turn.completion_ids) for row in rows), default=1)
@@ -157,6 +160,8 @@ def pad_batch(rows: Sequence[Row], pad_id: int, device: torch.device) -> dict[st
         batch["policy_rows"][number] = float(row.is_policy)
         batch["imitation_weight"][number] = row.turn.imitation_weight
     for name, values in _optional(rows).items():
+        if name == "old_logprobs" and first_update:
+            continue
         batch[name] = torch.zeros(shape, dtype=torch.bool if name == "selected" else torch.float32)
         for number, value in enumerate(values):
             batch[name][number, : len(value)] = torch.as_tensor(value)

@@ -124,8 +124,8 @@ class EpisodeTrainer(GRPOTrainer):
                 [(len(r.turn.prompt_ids), len(r.turn.completion_ids)) for r in kept],
                 self.args.gradient_accumulation_steps,
             )
-            micro = [pad_batch([kept[i] for i in c], self._tokenizer.pad_token_id, self.args.device) for c in chunks]
-            prepared.append((micro, counts))
+            pad_id, device, first = self._tokenizer.pad_token_id, self.args.device, not prepared
+            prepared.append(([pad_batch([kept[i] for i in chunk], pad_id, device, first) for chunk in chunks], counts))
         return prepared
 
     # --------------------------------------------------------------------------------------------------------- log-probs

@@ -1,0 +1,137 @@
+"""params.yaml: what is read, and what is refused with the key's path and the fix."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from judgefree.config import Params, Strict, load_params, parse_params, resolve
+from judgefree.errors import JudgefreeError
+
+PROFILES = sorted((Path(__file__).parents[1] / "profiles").glob("*.yaml"))
+TINY = Path(__file__).parents[1] / "profiles" / "tiny.yaml"
+
+
+def raw() -> dict[str, Any]:
+    return YAML(typ="safe", pure=True).load(TINY.read_text())
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """The tiny profile with one key set (removed where the value is `...`)."""
+    settings = raw()
+    *parents, last = path.split(".")
+    place = settings
+    for part in parents:
+        place = place.setdefault(part, {})
+    if value is ...:
+        del place[last]
+    else:
+        place[last] = value
+    return settings
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda path: path.stem)
+def test_profiles_are_valid(profile: Path) -> None:
+    assert resolve(load_params(profile))
+
+
+def test_exponent_without_a_dot_is_a_number(tmp_path: Path) -> None:
+    """PyYAML reads 1e-5 as text; YAML 1.2 as a number."""
+    text = TINY.read_text().replace("learning_rate: 2e-4", "learning_rate: 1e-5")
+    (tmp_path / "params.yaml").write_text(text)
+    assert load_params(tmp_path / "params.yaml").training.learning_rate == 1e-5
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "named", "fix"),
+    [
+        ("training.lerning_rate", 1e-4, "training.lerning_rate: unknown key", "did you mean 'learning_rate'"),
+        ("training.steps", ..., "training.steps: missing", "add it"),
+        ("training.group_size", 1, "a group of one has no baseline", "use 2 or more"),
+        ("training.rollout_size", 100, "100 completions cannot be split into groups of 8", "use a multiple such as 96"),
+        ("training.save_every", 6, "save_every: 6 is off the rollout boundary", "use a multiple of updates_per_rollout (4)"),
+        ("training.steps", 241, "steps: 241 is off the rollout boundary", "multiple"),
+        ("training.loss.clip_low", -0.1, "training.loss.clip_low", "greater than 0"),
+        ("runs.rlvr.start_from", "warmpu", "runs.rlvr.start_from: unknown name 'warmpu'", "did you mean 'warmup'"),
+        ("runs.rlvr.dataset", "nope", "runs.rlvr.dataset: unknown name 'nope'", "known: arithmetic"),
+        ("runs.warmup.start_from", "rlvr", "is a cycle", "let one of them start from a base"),
+        ("runs.rlvr.training", {"group_size": 1}, "runs.rlvr.training: group_size", "use 2 or more"),
+        ("runs.rlvr.training", {"stepps": 1}, "runs.rlvr.training.stepps: unknown key", "did you mean 'steps'"),
+        ("runs.rlvr.suites", ["arithmetik"], "runs.rlvr.suites: unknown name", "did you mean 'arithmetic'"),
+        ("runs.Bad.Name", {}, "runs.Bad", ""),
+        ("bases.tiny.kind", "magic", "bases.tiny", "scratch"),
+        ("data.arithmetic.test", 0, "data.arithmetic.test", "greater than or equal to 1"),
+        ("data.arithmetic.min_steps", 9, "data.arithmetic: min_steps is above max_steps", "lower min_steps"),
+        ("prompts.arithmetic", ..., "prompts.arithmetic: missing", "say how a question"),
+        ("prompts.arithmetic.template", "Solve it", "no {question}", "add it where the question goes"),
+        ("suites.arithmetic.pass_at", [16], "k above samples", "raise samples or lower k"),
+        ("training.vllm", {"mode": "colocate", "memory_share": 0.4}, "vllm: settings are given exactly when", "remove"),
+    ],
+)  # fmt: skip
+def test_refused(path: str, value: Any, named: str, fix: str) -> None:
+    with pytest.raises(JudgefreeError) as caught:
+        parse_params(changed(path, value), "params.yaml")
+    assert named in str(caught.value) and fix in str(caught.value), str(caught.value)
+
+
+def test_covariance_methods_need_two_updates() -> None:
+    settings = raw()
+    settings["training"]["loss"]["kl_cov"] = {"share": 0.02, "weight": 1.0}
+    settings["training"]["updates_per_rollout"] = 1
+    with pytest.raises(JudgefreeError, match="updates_per_rollout: KL-Cov and Clip-Cov do nothing"):
+        parse_params(settings, "params.yaml")
+
+
+def test_truncated_sampling_with_correction_must_be_allowed_by_name() -> None:
+    settings = raw()
+    settings["training"] |= {"engine": "vllm", "vllm": {"mode": "colocate", "memory_share": 0.4, "correction_cap": 3.0}}
+    settings["training"]["sampling"]["top_p"] = 0.9
+    with pytest.raises(JudgefreeError, match="allow_truncated_sampling_with_correction: true"):
+        parse_params(settings, "params.yaml")
+    settings["training"]["vllm"]["allow_truncated_sampling_with_correction"] = True
+    parse_params(settings, "params.yaml")
+
+
+def test_broken_files(tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    with pytest.raises(JudgefreeError, match="does not exist"):
+        load_params(path)
+    path.write_text("runs: [\n")
+    with pytest.raises(JudgefreeError, match="not readable as YAML"):
+        load_params(path)
+    path.write_text("just text")
+    with pytest.raises(JudgefreeError, match="no mapping"):
+        load_params(path)
+    path.write_text("threads: 1\nthreads: 2\n")
+    with pytest.raises(JudgefreeError, match="threads"):
+        load_params(path)
+
+
+def test_overrides_are_laid_over_key_by_key() -> None:
+    settings = changed("runs.rlvr.training", {"sampling": {"temperature": 0.7}, "steps": 8, "save_every": 8})
+    training = parse_params(settings, "params.yaml").training_of("rlvr")
+    assert training.sampling.temperature == 0.7 and training.steps == 8
+    assert training.sampling.max_completion_tokens == raw()["training"]["sampling"]["max_completion_tokens"]
+
+
+def test_a_key_that_does_not_touch_a_run_leaves_its_resolved_settings() -> None:
+    before = resolve(parse_params(raw(), "params.yaml"))
+    settings = changed("runs.other", {**raw()["runs"]["rlvr"], "seed": 7, "training": {"learning_rate": 1e-5}})
+    settings["suites"]["more"] = {**settings["suites"]["arithmetic"], "items": 10}
+    after = resolve(parse_params(settings, "params.yaml"))
+    same = {name for name in before if before[name] == after[name]}
+    assert set(before) - same == {"compare.json"}
+    assert set(after) - set(before) == {"train/other.json", "evaluate/other.json"}
+
+
+def test_no_setting_hides_in_the_code() -> None:
+    """A default other than "off" would be a value that params.yaml does not show and DVC does not see."""
+
+    def models(kind: type) -> set[type]:
+        return {kind}.union(*(models(sub) for sub in kind.__subclasses__()))
+
+    for model in models(Strict) - {Strict}:
+        if model.__module__ == Params.__module__:
+            for name, field in model.model_fields.items():  # type: ignore[attr-defined]
+                assert field.is_required() or field.default in (None, [], {}), f"{model.__name__}.{name}"
