@@ -1,5 +1,6 @@
 """The `judgefree` command. Every stage of dvc.yaml is one of its subcommands; heavy imports wait until one is chosen."""
 
+import errno
 import logging
 import os
 import sys
@@ -171,4 +172,9 @@ def main() -> None:
         app()
     except JudgefreeError as error:
         print(f"judgefree: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+            raise
+        print(f"judgefree: {error}\n  fix: free disk space or make the folder writable, then repeat", file=sys.stderr)
         raise SystemExit(2) from None

@@ -53,6 +53,17 @@ def write_atomic(path: Path, content: str | bytes) -> None:
         ) from error
 
 
+def require_space(folder: Path, needed: int) -> None:
+    """Raises JudgefreeError when the disk that `folder` is (or will be) on has fewer than `needed` free bytes."""
+    existing = next(parent for parent in [folder.absolute(), *folder.absolute().parents] if parent.exists())
+    free = shutil.disk_usage(existing).free
+    if free < needed:
+        raise JudgefreeError(
+            f"{folder} wants {needed / 1e9:.1f} GB of free space, the disk has {free / 1e9:.1f} GB",
+            "free disk space, or remove old runs below .work/",
+        )
+
+
 def read_json(path: Path) -> Any:
     """Parsed content of a JSON file. Raises JudgefreeError naming the file when it is missing or malformed."""
     try:

@@ -21,7 +21,7 @@ from judgefree.config import PromptFormat, Run, Training
 from judgefree.data.splits import load_split
 from judgefree.episodes import Completion, Example, Method, Prompt, Rollout
 from judgefree.errors import JudgefreeError
-from judgefree.files import MANIFEST, code_hash, key_of, publish, read_json, seal, verify
+from judgefree.files import MANIFEST, code_hash, key_of, publish, read_json, require_space, seal, verify
 from judgefree.scoring.answers import extract
 from judgefree.scoring.grader import Grader
 from judgefree.training.arguments import episode_arguments, lora_config
@@ -37,6 +37,7 @@ from judgefree.training.trainer import EpisodeTrainer
 
 log = logging.getLogger(__name__)
 
+SPACE_PER_WEIGHT = 14  # three checkpoints of weights, two Adam moments and change, and the published copy
 STOPPED = 143  # the exit status of a run that SIGTERM ended after its checkpoint was saved
 PACKAGE = Path(__file__).parents[1]
 SHARED_CODE = ("advantages.py", "episodes.py", "files.py", "prompting.py", "sampling", "scoring", "training")
@@ -96,6 +97,8 @@ def train(name: str, root: Path) -> None:
     Raises JudgefreeError for bad input, SystemExit(143) after a SIGTERM once the checkpoint is saved.
     """
     job = read_job(name, root)
+    weights = sum(file.stat().st_size for file in job.start.glob("*.safetensors"))
+    require_space(job.work, SPACE_PER_WEIGHT * weights)
     job.work.mkdir(parents=True, exist_ok=True)
     options = methods.options_of(name, job.run)
     torch.manual_seed(job.run.seed)
