@@ -53,6 +53,11 @@ def check_keys(prompts: Sequence[Prompt]) -> None:
         raise ValueError(f"two prompts have the key {repeated}; add what tells them apart (role, turn number)")
 
 
+def shown_text(tokenizer: Any, ids: list[int]) -> str:
+    """What a reader sees of these ids: their text without special tokens."""
+    return tokenizer.decode(ids, skip_special_tokens=True)
+
+
 def cut_at_stop(text: str, stop: Sequence[str]) -> str:
     """The text before the earliest of the stop strings; all of it when there is none."""
     return text[: min((at for at in map(text.find, stop) if at >= 0), default=len(text))]
@@ -74,7 +79,7 @@ def completion(
     "length" only for a completion that used all its `limit` tokens and ended on neither.
     """
     ended = ids[-1] in eos_ids
-    text = tokenizer.decode(ids[:-1] if ended else ids, skip_special_tokens=True)
+    text = shown_text(tokenizer, ids[:-1] if ended else ids)
     shown = cut_at_stop(text, stop)
     truncated = len(ids) == limit and not ended and shown == text
     return Completion(ids, shown, "length" if truncated else "stop", logprobs)

@@ -21,7 +21,7 @@ from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 from judgefree import config
 from judgefree.episodes import Completion, Prompt, stream_seed
 from judgefree.errors import JudgefreeError
-from judgefree.sampling.rules import check_keys, completion, cut_at_stop, token_limits
+from judgefree.sampling.rules import check_keys, completion, cut_at_stop, shown_text, token_limits
 
 
 class NonFiniteLogits(JudgefreeError):
@@ -229,7 +229,7 @@ def truncate(logits: torch.Tensor, top_k: int | None, top_p: float | None) -> to
     likely tokens whose probabilities, renormalised after top_k, sum to at least `top_p` (Holtzman et al. 2020)."""
     if top_k is None and top_p is None:
         return logits
-    ordered, index = logits.sort(-1, descending=True, stable=True)
+    ordered, index = logits.sort(dim=-1, descending=True, stable=True)
     if top_k is not None:
         ordered[:, top_k:] = -math.inf
     if top_p is not None:
@@ -265,7 +265,7 @@ def _end_test(
             return True
         if not stop:
             return False
-        text = tokenizer.decode(ids[-window:], skip_special_tokens=True)
+        text = shown_text(tokenizer, ids[-window:])
         return text != cut_at_stop(text, stop)
 
     return ended
