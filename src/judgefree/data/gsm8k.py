@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from judgefree.config import Gsm8kData
-from judgefree.data.quarantine import NO_GOLD, UNPARSED, BadRow, text_of
+from judgefree.data.rows import NO_GOLD, UNPARSED, BadRow, text_of
 from judgefree.data.sources import Source, read
 
 MARKER = "####"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from judgefree.config import MathData
-from judgefree.data.quarantine import NO_GOLD, BadRow, text_of
+from judgefree.data.rows import NO_GOLD, BadRow, text_of
 from judgefree.data.sources import Source, read
 from judgefree.scoring.answers import extract
 

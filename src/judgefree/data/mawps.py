@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 from judgefree.config import MawpsData
-from judgefree.data.quarantine import NO_GOLD, UNPARSED, BadRow, text_of
+from judgefree.data.rows import NO_GOLD, UNPARSED, BadRow, text_of
 from judgefree.data.sources import Source, read_mirror
 
 

@@ -19,7 +19,8 @@ from judgefree.config import ArithmeticData, Data, Gsm8kData, MathData, MawpsDat
 from judgefree.data import arithmetic, checks, gsm8k, mawps, quarantine
 from judgefree.data import math as math_data
 from judgefree.data.leakage import Tokens, near_overlaps, overlaps, tokens
-from judgefree.data.quarantine import BadRow, Quarantine, Row
+from judgefree.data.quarantine import Quarantine
+from judgefree.data.rows import NO_GOLD, UNPARSED, BadRow, Row, check_texts
 from judgefree.data.sources import RawRow, Source
 from judgefree.data.tables import COLUMNS, SCHEMA, write_parquet
 from judgefree.episodes import stream_seed
@@ -49,13 +50,13 @@ def prepare(name: str, resolved: Mapping[str, Any], root: Path) -> None:
     rows = [row for source in sources for row in _accept(source, settings, parse, refused)]
     rows = _unique_ids(rows, refused)
     rows = _parsed_gold(rows, refused)
-    splits = _arrange(name, settings, rows, refused)
+    read = {source.split: len(source.rows) for source in sources}
+    splits = _arrange(name, settings, {split: [row for row in rows if row.split == split] for split in read}, refused)
 
     for split, kept in splits.items():
         records = [{column: getattr(row, column) for column in COLUMNS} for row in kept]
         write_parquet(work / f"{split}.parquet", records, SCHEMA)
     write_parquet(work / "quarantine.parquet", quarantine.records(refused.entries), quarantine.SCHEMA)
-    read = {source.split: len(source.rows) for source in sources}
     refused.enforce(name, sum(read.values()), settings.quality.max_quarantined_share, f"{shown}/quarantine.parquet")
 
     verdict = checks.validate(
@@ -104,13 +105,13 @@ def _accept(
                 raise BadRow(raw.fault)
             own = raw.fields.get("id", raw.fields.get("unique_id"))
             columns = {"level": None, "subject": None, **parse(raw.fields), "id": row_id if own is None else str(own)}
-            quarantine.check_texts(columns, settings.quality)
-            if not tokens(columns["question"]):
+            check_texts(columns, settings.quality)
+            if not (words := tokens(columns["question"])):
                 raise BadRow("empty: question has neither word nor sign")
         except BadRow as error:
             refused.add(row_id, source.split, str(error), raw.text)
         else:
-            rows.append(Row(**columns, split=source.split, source=source.label, raw=raw.text))
+            rows.append(Row(**columns, split=source.split, source=source.label, words=words, raw=raw.text))
     return rows
 
 
@@ -129,23 +130,22 @@ def _parsed_gold(rows: Sequence[Row], refused: Quarantine) -> list[Row]:
         parses = dict(zip(golds, grader.parses(golds), strict=True))
     for row in rows:
         if not parses[row.answer]:
-            refused.take(row, f"{quarantine.UNPARSED}: {row.answer!r}")
+            refused.take(row, f"{UNPARSED}: {row.answer!r}")
     return [row for row in rows if parses[row.answer]]
 
 
-def _arrange(name: str, settings: Settings, rows: Sequence[Row], refused: Quarantine) -> dict[str, list[Row]]:
+def _arrange(
+    name: str, settings: Settings, sound: Mapping[str, list[Row]], refused: Quarantine
+) -> dict[str, list[Row]]:
     """The splits without contradictions, repetitions and overlap; with validation held out where it is asked for."""
-    words = {row.id: tokens(row.question) for row in rows}
     splits: dict[str, list[Row]] = {}
     above: list[Row] = []
     for split in SPLITS:
-        if found := [row for row in rows if row.split == split]:
-            splits[split] = _consistent(_apart(found, above, words, refused), words, refused)
+        if split in sound:
+            splits[split] = _consistent(_apart(sound[split], above, refused), refused)
             above += splits[split]
-    if settings.kind != "arithmetic" and "train" in splits:
-        splits["train"] = _not_near(splits["train"], splits.get("test", []), words, settings.quality, refused)
     if isinstance(settings, Gsm8kData | MathData):
-        train = splits.get("train", [])
+        train = _not_near(splits["train"], splits["test"], settings.quality, refused)
         if len(train) <= settings.validation:
             raise JudgefreeError(
                 f"data.{name}.validation: {settings.validation} rows cannot be held out of {len(train)} training rows",
@@ -155,26 +155,30 @@ def _arrange(name: str, settings: Settings, rows: Sequence[Row], refused: Quaran
     return {split: splits[split] for split in reversed(SPLITS) if split in splits}
 
 
-def _apart(rows: list[Row], above: list[Row], words: Mapping[str, Tokens], refused: Quarantine) -> list[Row]:
+def _apart(rows: list[Row], above: list[Row], refused: Quarantine) -> list[Row]:
     """Rows whose question does not stand in a split above."""
-    met = overlaps([words[row.id] for row in rows], [words[row.id] for row in above])
+    met = overlaps([row.words for row in rows], [row.words for row in above])
     for index, other in met.items():
         same = "same text as" if rows[index].question == above[other].question else "same tokens as"
         refused.take(rows[index], f"{quarantine.OVERLAP}: {same} {above[other].split} row {above[other].id}")
     return [row for index, row in enumerate(rows) if index not in met]
 
 
-def _consistent(rows: list[Row], words: Mapping[str, Tokens], refused: Quarantine) -> list[Row]:
+def _consistent(rows: list[Row], refused: Quarantine) -> list[Row]:
     """Questions with one answer, once each. A repeated question with the same answer stays in a test split: it is part
     of the published benchmark. No row with a contradicted answer stays anywhere, for nobody knows which is right."""
     groups: dict[Tokens, list[Row]] = defaultdict(list)
     for row in rows:
-        groups[words[row.id]].append(row)
+        groups[row.words].append(row)
     key = {row.id: canonical_key(row.answer) or row.answer for row in rows}
+    rivals = {
+        words: next((row for row in group if key[row.id] != key[group[0].id]), None) for words, group in groups.items()
+    }
     kept = []
     for row in rows:
-        group = groups[words[row.id]]
-        if other := next((other for other in group if key[other.id] != key[row.id]), None):
+        group = groups[row.words]
+        if rival := rivals[row.words]:
+            other = rival if key[row.id] == key[group[0].id] else group[0]
             refused.take(row, f"contradictory answers: {row.answer!r} here, {other.answer!r} in row {other.id}")
         elif row is not group[0] and row.split != "test":
             refused.take(row, f"{quarantine.REPEATED}: as row {group[0].id}")
@@ -183,15 +187,14 @@ def _consistent(rows: list[Row], words: Mapping[str, Tokens], refused: Quarantin
     return kept
 
 
-def _not_near(
-    train: list[Row], test: list[Row], words: Mapping[str, Tokens], limits: Quality, refused: Quarantine
-) -> list[Row]:
+def _not_near(train: list[Row], test: list[Row], limits: Quality, refused: Quarantine) -> list[Row]:
     """Training rows that come near no test question, but for pairs with an id in the allow-list."""
     allowed = set(limits.near_overlap_allow)
-    train_words, test_words = ([words[row.id] for row in rows] for rows in (train, test))
+    train_words, test_words = ([row.words for row in rows] for rows in (train, test))
+    pairs = near_overlaps(train_words, test_words, limits.near_overlap_ngram, limits.near_overlap_share)
     near = {
         pair.train: pair
-        for pair in near_overlaps(train_words, test_words, limits.near_overlap_ngram, limits.near_overlap_share)
+        for pair in sorted(pairs, key=lambda pair: pair.share)  # the nearest test question is the one that is named
         if not allowed & {train[pair.train].id, test[pair.test].id}
     }
     for index, pair in near.items():
@@ -211,11 +214,10 @@ def hold_out(rows: Sequence[Row], count: int, seed: int) -> tuple[list[Row], lis
 def _sizes(split: str, settings: Settings, read: Mapping[str, int]) -> tuple[int, int]:
     """Least and greatest sound row count. A test split may not lose more than the allowed share of its own rows, which
     the share of all rows would hide."""
-    if split == "test":
-        return max(1, math.ceil((1 - settings.quality.max_quarantined_share) * read[split])), read[split]
     if split == "validation" and isinstance(settings, Gsm8kData | MathData):
         return settings.validation, settings.validation
-    return 1, read[split]
+    share = 1 - settings.quality.max_quarantined_share if split == "test" else 0.0
+    return max(1, math.ceil(share * read[split])), max(1, read[split])
 
 
 def _facts(
@@ -224,12 +226,12 @@ def _facts(
     """The share of gold answers that parse among the rows read, and the overlap that is left, counted afresh."""
     source = split if split in read else "train"  # a held-out row was read as a training row
     lost = refused.counts(source)
-    without_gold = lost.get(quarantine.NO_GOLD, 0) + lost.get(quarantine.UNPARSED, 0)
-    above = [tokens(row.question) for other in SPLITS[: SPLITS.index(split)] for row in splits.get(other, ())]
+    without_gold = lost.get(NO_GOLD, 0) + lost.get(UNPARSED, 0)
+    above = [row.words for other in SPLITS[: SPLITS.index(split)] for row in splits.get(other, ())]
     return {
         "split": split,
         "gold_parse_share": 1 - without_gold / max(1, read[source]),
-        "overlap": len(overlaps([tokens(row.question) for row in splits[split]], above)),
+        "overlap": len(overlaps([row.words for row in splits[split]], above)),
     }
 
 
