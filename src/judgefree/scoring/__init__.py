@@ -1,0 +1,1 @@
+"""What a text is worth: answers of maths problems, their grading, and pass@k."""
