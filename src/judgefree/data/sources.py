@@ -146,14 +146,14 @@ def read_parquet(path: Path, first_place: int = 0) -> list[RawRow]:
         table = pq.read_table(path)
     except (OSError, pa.ArrowInvalid) as error:
         raise JudgefreeError(f"{path} is not readable as parquet: {error}", "get the file again") from error
-    texts = {field.name for field in table.schema if field.type in (pa.string(), pa.large_string())}
+    texts = [field.name for field in table.schema if field.type in (pa.string(), pa.large_string())]
     for name in texts:  # Arrow takes text on trust and fails late; bytes are decoded here
         place = table.schema.get_field_index(name)
         table = table.set_column(place, name, table.column(name).cast(pa.large_binary()))
     return [_from_record(place, record, texts) for place, record in enumerate(table.to_pylist(), first_place)]
 
 
-def _from_record(place: int, record: dict[str, Any], texts: set[str]) -> RawRow:
+def _from_record(place: int, record: dict[str, Any], texts: list[str]) -> RawRow:
     fields = dict(record)
     fault = None
     for name in texts:
