@@ -45,7 +45,9 @@ def test_against_oracle(estimator: str) -> None:
 def test_by_hand() -> None:
     """Rewards 1, 0, 0, 1: mean 0.5, std (ddof 1) 0.57735; RLOO's baseline of a right one is 1/3."""
     rewards, groups = [1.0, 0.0, 0.0, 1.0], ["g"] * 4
-    assert group_advantages(rewards, groups, "grpo")[0] == pytest.approx([0.5 / (math.sqrt(1 / 3) + 1e-4) * s for s in (1, -1, -1, 1)])
+    assert group_advantages(rewards, groups, "grpo")[0] == pytest.approx(
+        [0.5 / (math.sqrt(1 / 3) + 1e-4) * s for s in (1, -1, -1, 1)]
+    )
     assert group_advantages(rewards, groups, "dr_grpo")[0].tolist() == [0.5, -0.5, -0.5, 0.5]
     assert group_advantages(rewards, groups, "rloo")[0] == pytest.approx([2 / 3, -2 / 3, -2 / 3, 2 / 3])
 
@@ -66,7 +68,9 @@ def test_missing_rewards_poison_nothing() -> None:
     assert dead.tolist() == [False, True, False, True]
 
 
-rows = st.lists(st.tuples(st.sampled_from("abcd"), st.floats(-5, 5).map(lambda x: round(x, 3))), min_size=2, max_size=24)
+rows = st.lists(
+    st.tuples(st.sampled_from("abcd"), st.floats(-5, 5).map(lambda x: round(x, 3))), min_size=2, max_size=24
+)
 
 
 @given(rows, st.randoms(), st.sampled_from(["grpo", "dr_grpo", "rloo", "batch"]))

@@ -237,7 +237,7 @@ class Loss(Strict):
 
 class Lora(Strict):
     rank: Count
-    alpha: Positive
+    alpha: Count
     dropout: Share
     target_modules: list[str]
 
@@ -315,8 +315,11 @@ class Training(Strict):
         if (self.engine == "vllm") != (self.vllm is not None):
             raise ValueError("vllm: settings are given exactly when engine is vllm; add or remove the vllm section")
         truncating = self.sampling.top_p is not None or self.sampling.top_k is not None
-        if self.vllm and self.vllm.correction_cap and truncating and not (
-            self.vllm.allow_truncated_sampling_with_correction
+        if (
+            self.vllm
+            and self.vllm.correction_cap
+            and truncating
+            and not (self.vllm.allow_truncated_sampling_with_correction)
         ):
             raise ValueError(
                 "sampling.top_p: with truncated sampling the importance correction is biased (the sampler's log-probs "
@@ -413,8 +416,8 @@ class Params(Strict):
             for name, model in models.items():
                 for suite in model.suites:
                     _known(f"{section}.{name}.suites", suite, self.suites)
-        for name, suite in self.suites.items():
-            _known(f"suites.{name}.dataset", suite.dataset, self.data)
+        for name, benchmark in self.suites.items():
+            _known(f"suites.{name}.dataset", benchmark.dataset, self.data)
         for name in {run.dataset for run in self.runs.values()} | {suite.dataset for suite in self.suites.values()}:
             if name not in self.prompts:
                 raise ValueError(f"prompts.{name}: missing; say how a question of this data set is put to the policy")

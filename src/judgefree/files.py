@@ -49,7 +49,8 @@ def write_atomic(path: Path, content: str | bytes) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise JudgefreeError(
-            f"cannot write {path}: {error.strerror or error}", "free disk space or make the folder writable, then repeat"
+            f"cannot write {path}: {error.strerror or error}",
+            "free disk space or make the folder writable, then repeat",
         ) from error
 
 

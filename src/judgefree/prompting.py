@@ -27,7 +27,8 @@ def encode_chat(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> list[i
     """
     if not tokenizer.chat_template:
         raise JudgefreeError(
-            f"the tokenizer of {tokenizer.name_or_path} has no chat template", "set chat: false for this data set's prompt"
+            f"the tokenizer of {tokenizer.name_or_path} has no chat template",
+            "set chat: false for this data set's prompt",
         )
     text = tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])

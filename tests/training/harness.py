@@ -80,9 +80,7 @@ class Replay(GRPOTrainer):
         return [self.turns[row].completion_ids for row in self.rows], None
 
 
-def theirs(
-    folder: Path, work: Path, settings: Training, turns: Sequence[Turn], rewards: Sequence[float]
-) -> Gradients:
+def theirs(folder: Path, work: Path, settings: Training, turns: Sequence[Turn], rewards: Sequence[float]) -> Gradients:
     """Gradients of every step of TRL's GRPOTrainer on the same turns, with rewards of which it takes advantages itself."""
     model, tokenizer = load(folder)
     watch = Watch()

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from conftest import group_rewards, make_turns, training
 from harness import ours, relative_difference, theirs
+from world import group_rewards, make_turns, training
 
 
 @pytest.mark.parametrize("micro_batches", [1, 3])

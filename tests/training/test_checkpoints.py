@@ -72,7 +72,9 @@ def test_examples_are_a_function_of_seed_and_rollout() -> None:
     """10 examples in rollouts of 4: two rollouts an epoch, no example twice in a rollout, each epoch in its own order."""
     rollouts = [examples_at(k, 10, 4, seed=3) for k in range(40)]
     assert all(len(set(rollout)) == 4 for rollout in rollouts)
-    assert rollouts == [examples_at(k, 10, 4, seed=3) for k in range(40)] != [examples_at(k, 10, 4, 4) for k in range(40)]
+    assert (
+        rollouts == [examples_at(k, 10, 4, seed=3) for k in range(40)] != [examples_at(k, 10, 4, 4) for k in range(40)]
+    )
     for epoch in range(20):
         assert len(set(rollouts[2 * epoch] + rollouts[2 * epoch + 1])) == 8
     counts = Counter(i for rollout in rollouts for i in rollout)

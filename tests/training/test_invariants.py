@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import make_turns, training
 from harness import ours, relative_difference
 from hypothesis import given
 from hypothesis import strategies as st
+from world import make_turns, training
 
 from judgefree.episodes import Turn
 from judgefree.training.batches import Row, balanced_chunks, pad_batch, split_updates
@@ -19,8 +19,9 @@ LOSSES = [{"kl_weight": 0.0}, {"kl_weight": 0.05}, {"kl_cov": {"share": 0.1, "we
 def mixed() -> list[Turn]:
     """Sampled turns, one group dead, and two turns to imitate."""
     turns = make_turns()
-    imitated = [Turn([5, 6], [7, 8, 1], "distil", "d", imitation_weight=0.5), Turn([4], [9, 1], "distil", "d", imitation_weight=1.0)]  # fmt: skip
-    return turns + imitated
+    half = Turn([5, 6], [7, 8, 1], "distil", "d", imitation_weight=0.5)
+    whole = Turn([4], [9, 1], "distil", "d", imitation_weight=1.0)
+    return [*turns, half, whole]
 
 
 @pytest.mark.parametrize("loss", LOSSES)

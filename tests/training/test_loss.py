@@ -96,7 +96,9 @@ def test_against_oracle(changes: dict) -> None:
         logprobs, inputs = as_tensors(rows, loss)
         losses, _ = token_losses(logprobs, inputs, loss)
         counts = Denominators(len(rows), float(inputs.mask.sum()), float(inputs.mask.sum()), 8, 1)
-        assert float(aggregate(losses, inputs.mask, loss, counts)) == pytest.approx(oracle(rows, loss), rel=2e-4, abs=2e-5)
+        assert float(aggregate(losses, inputs.mask, loss, counts)) == pytest.approx(
+            oracle(rows, loss), rel=2e-4, abs=2e-5
+        )
 
 
 def test_aggregations_by_hand() -> None:

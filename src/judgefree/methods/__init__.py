@@ -32,7 +32,9 @@ OPTIONS: dict[str, type[BaseModel]] = {SFT: sft.Options, "rlvr": rlvr.Options}
 def options_of(name: str, run: Run) -> Any:
     """The run's options, checked by its method. Raises JudgefreeError for an unknown method or option."""
     if run.method not in OPTIONS:
-        raise JudgefreeError(f"runs.{name}.method: unknown method {run.method!r}", f"known: {', '.join(sorted(OPTIONS))}")
+        raise JudgefreeError(
+            f"runs.{name}.method: unknown method {run.method!r}", f"known: {', '.join(sorted(OPTIONS))}"
+        )
     try:
         return OPTIONS[run.method].model_validate(run.options)
     except ValidationError as error:

@@ -81,9 +81,7 @@ def _turn(example: Example, prompt: Prompt, completion: Completion, advantage: f
     )
 
 
-def _record(
-    example: Example, turn: Turn, text: str, answer: str | None, verdict: str, reward: float
-) -> dict[str, Any]:
+def _record(example: Example, turn: Turn, text: str, answer: str | None, verdict: str, reward: float) -> dict[str, Any]:
     return {
         "prompt_id": example.id, "role": turn.role, "text": text, "answer": answer, "gold": example.answer,
         "verdict": verdict, "reward": reward, "advantage": turn.advantage, "finish_reason": turn.finish_reason,

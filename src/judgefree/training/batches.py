@@ -55,7 +55,9 @@ class Row:
         return kl_weight > 0 or chosen or any(self.advantages())
 
 
-def split_updates(rows_before: int, rows_here: int, rows_all: int, updates: int, seed: int, step: int) -> list[list[int]]:
+def split_updates(
+    rows_before: int, rows_here: int, rows_all: int, updates: int, seed: int, step: int
+) -> list[list[int]]:
     """Which of this process's rows learn at which update of the rollout that begins at `step`.
 
     One permutation over the rows of all processes decides, so the assignment does not depend on their number;

@@ -8,13 +8,15 @@ Work in progress lives under its key, so the same command after a kill goes on f
 import logging
 import os
 import shutil
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback
+from transformers.utils import logging as hf_logging
 
 from judgefree import methods
 from judgefree.config import PromptFormat, Run, Training
@@ -36,6 +38,8 @@ from judgefree.training.supervised import sft_trainer
 from judgefree.training.trainer import EpisodeTrainer
 
 log = logging.getLogger(__name__)
+hf_logging.disable_progress_bar()  # loading and saving take no time worth a bar
+warnings.filterwarnings("ignore", message=".*gradient_checkpointing.*", category=FutureWarning)  # TRL 1.16's own use
 
 SPACE_PER_WEIGHT = 14  # three checkpoints of weights, two Adam moments and change, and the published copy
 STOPPED = 143  # the exit status of a run that SIGTERM ended after its checkpoint was saved
@@ -165,13 +169,16 @@ def run_trainer(
             make_engine=make_engine, on_rollout=keep, tokenizer=tokenizer, callbacks=[callback],
             args=episode_arguments(job.training, job.work, job.run.seed), peft_config=lora_config(job.training),
         )  # fmt: skip
+    trainer.remove_callback(PrinterCallback)  # our own progress speaks for the run
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
 
 def load_policy(folder: Path, training: Training) -> Any:
     """A causal language model from safetensors files only, in the run's precision."""
     if not list(folder.glob("*.safetensors")):
-        raise JudgefreeError(f"{folder} holds no .safetensors file", "only safetensors weights are loaded; convert them")
+        raise JudgefreeError(
+            f"{folder} holds no .safetensors file", "only safetensors weights are loaded; convert them"
+        )
     dtype = torch.bfloat16 if training.precision == "bf16" else torch.float32
     return AutoModelForCausalLM.from_pretrained(
         folder, dtype=dtype, local_files_only=True, use_safetensors=True, trust_remote_code=False

@@ -8,7 +8,7 @@ when an upgrade moves any name that is used here.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from datasets import Dataset
@@ -75,7 +75,8 @@ class EpisodeTrainer(GRPOTrainer):
 
     def get_train_dataloader(self) -> DataLoader:
         """One empty item per micro-batch: TRL's sampler is not used, and nothing has to be skipped on resume."""
-        return DataLoader(range(self.args.max_steps * self.args.gradient_accumulation_steps), collate_fn=list)
+        items: Any = range(self.args.max_steps * self.args.gradient_accumulation_steps)
+        return DataLoader(items, collate_fn=list)
 
     def _prepare_inputs(self, generation_batch: Any) -> Batch:
         update = self.state.global_step % self.training.updates_per_rollout
@@ -108,7 +109,7 @@ class EpisodeTrainer(GRPOTrainer):
         sizes = self.policy.gather([(len(rows), sum(row.tokens for row in rows))])
         before = sum(count for count, _ in sizes[:rank])
         total = sum(count for count, _ in sizes)
-        prepared = []
+        prepared: list[tuple[list[Batch], Denominators]] = []
         for members in split_updates(before, len(rows), total, updates, self.seed, step):
             batch = [rows[i] for i in members]
             select_tokens(batch, settings, self.policy.gather, rank, self.seed, step + len(prepared))
@@ -161,7 +162,8 @@ class EpisodeTrainer(GRPOTrainer):
         sizes = [(len(turn.prompt_ids), len(turn.completion_ids)) for turn in turns]
         passes = self.training.updates_per_rollout * self.args.gradient_accumulation_steps
         scores: list[list[float]] = [[] for _ in turns]
-        with torch.no_grad(), disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
+        trained, arguments = cast(Any, self.model), cast(Any, self.args)
+        with torch.no_grad(), disable_gradient_checkpointing(trained, arguments.gradient_checkpointing_kwargs):
             for chunk in balanced_chunks(sizes, passes) if turns else ():
                 if not chunk:
                     continue
@@ -229,6 +231,6 @@ class EpisodeTrainer(GRPOTrainer):
             self._metrics["train"][several[0][0]].append(sum(values) / len(values))
 
 
-def _no_reward(prompts: Any, completions: Any, **_: Any) -> list[float]:
+def _no_reward(prompts: Any, completions: Any, **_: Any) -> list[float | None]:
     """TRL asks for a reward function; ours belong to the method, so a call would mean that TRL's rollout path ran."""
     raise NotImplementedError("TRL's own rollout was reached; EpisodeTrainer._prepare_inputs must come first")
