@@ -33,6 +33,19 @@ def test_report_holds_each_suite_and_the_training(project):
     assert pd.read_parquet(report / "history.parquet")["step"].tolist() == [0, 2, 4]
 
 
+def test_a_grader_that_gives_up_is_told(project, capfd):
+    data = project.root / "data" / "toy"
+    rows = pd.read_parquet(data / "test.parquet")
+    rows.loc[len(rows)] = {"id": "tower", "question": "tower", "answer": "7x+y", "demonstration": None}
+    rows.to_parquet(data / "test.parquet")
+    seal(data, {"key": "one more row"})
+    report = run(project.root)
+    assert read_json(report / "small" / "metrics.json")["ungraded"] == pytest.approx(1 / 6)
+    told = " ".join(capfd.readouterr().err.split())
+    assert "toy-run on small: the grader gave up on more than 1% of the completions" in told
+    assert "toy-run on small: pass@1 33.3% of 6 items" in told
+
+
 def test_two_runs_in_two_places_give_the_same_bytes(project, tmp_path, bigram):
     first = listing(run(project.root))
     project.write(tmp_path / "elsewhere", bigram, {"small": project.suite})

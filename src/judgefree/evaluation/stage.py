@@ -103,7 +103,7 @@ def _compute(name: str, root: Path, missing: Mapping[str, Mapping[str, Any]], se
             place = (suite.device or "cpu", suite.precision or "fp32")
             if place not in loaded:
                 loaded = {place: load_model(model_folder, *place)}
-            console.print(f"evaluate {name} on {suite_name}")
+            console.print(f"{name} on {suite_name} ...")
             prompt = config.PromptFormat.model_validate(facts["prompt"])
             items, metrics = run_suite(*loaded[place], load_test(test, suite.items), suite, prompt, grader)
             if max(metrics["ungraded"], metrics.get("sampled/ungraded", 0.0)) > UNGRADED_LIMIT:
@@ -112,6 +112,7 @@ def _compute(name: str, root: Path, missing: Mapping[str, Mapping[str, Any]], se
                     "completions, which count as not correct; raise grading.timeout_s"
                 )
             _seal(sealed[suite_name], facts, items.to_parquet(index=False), metrics)
+            console.print(f"{name} on {suite_name}: pass@1 {metrics['pass@1']:.1%} of {metrics['items']} items")
 
 
 def _seal(folder: Path, facts: Mapping[str, Any], items: bytes, metrics: Mapping[str, float]) -> None:

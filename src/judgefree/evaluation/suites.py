@@ -170,4 +170,5 @@ def _shape(judged: Sequence[Judged]) -> dict[str, float]:
 
 
 def _progress(pieces: Sequence[Any], label: str) -> Iterable[Any]:
-    return track(pieces, description=label, console=Console(stderr=True), transient=True)
+    console = Console(stderr=True)
+    return track(pieces, description=label, console=console, transient=True, disable=not console.is_terminal)

@@ -134,7 +134,8 @@ def _training(table: Mapping[str, Any]) -> Grid:
         if "validation_best" in facts:
             best = f"{_percent(facts['validation_best'])} @{facts['validation_best_step']}"
         selected = f"{facts.get('select', '')} @{facts['selected_step']}" if "selected_step" in facts else "-"
-        cells = [name, str(facts.get("seed", "-")), str(facts.get("steps", "-")), selected.strip()]
+        title = f"{name} (collapsed)" if facts.get("status") == "collapsed" else name
+        cells = [title, str(facts.get("seed", "-")), str(facts.get("steps", "-")), selected.strip()]
         start, last = (_percent(facts.get(f"validation_{when}")) for when in ("start", "last"))
         rows.append([*cells, start, best, last])
     return Grid("Validation pass@1 in training, percent", header, rows)
