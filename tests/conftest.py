@@ -12,11 +12,11 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A two-layer Llama with 30 words, saved to a folder."""
+    """A two-layer Llama with 30 words, the answer marker among them, saved to a folder."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("tiny")
-    words = ["<pad>", "<eos>", "<unk>", *[f"w{i}" for i in range(27)]]
+    words = ["<pad>", "<eos>", "<unk>", "####", *[f"w{i}" for i in range(26)]]
     backend = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
     backend.pre_tokenizer = Whitespace()
     tokenizer = PreTrainedTokenizerFast(
