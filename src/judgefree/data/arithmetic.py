@@ -76,15 +76,14 @@ def rows(settings: ArithmeticData) -> dict[str, list[dict[str, Any]]]:
     """Rows of the train, validation and test splits: id, question, answer, solution, demonstration.
 
     `solution` writes every step on a line of its own and ends with `#### N`; `demonstration` is what warm-up imitates
-    and is None outside the training split. No two rows of any split ask the same question. The test split is drawn
-    first, so neither it nor the validation split depends on the amount of training data.
+    and is None outside the training split. No two rows of any split ask the same question: every question belongs to
+    one split by its hash. So a split does not depend on the size of another, and rare kinds of question (chains of one
+    step) stand in all of them.
 
     Raises JudgefreeError when the settings do not allow that many different questions.
     """
-    seen: set[str] = set()
-    sizes = {"test": settings.test, "validation": settings.validation, "train": settings.train}
-    drawn = {split: list(_split(settings, split, size, seen)) for split, size in sizes.items()}
-    return {split: drawn[split] for split in ("train", "validation", "test")}
+    sizes = {"train": settings.train, "validation": settings.validation, "test": settings.test}
+    return {split: list(_split(settings, split, size)) for split, size in sizes.items()}
 
 
 def vocabulary(max_value: int) -> list[str]:
@@ -116,10 +115,11 @@ def demonstration(start: int, moves: Sequence[int], kind: Kind, rng: random.Rand
     return _written(values, moves)
 
 
-def _split(settings: ArithmeticData, split: str, size: int, seen: set[str]) -> Iterator[dict[str, Any]]:
+def _split(settings: ArithmeticData, split: str, size: int) -> Iterator[dict[str, Any]]:
+    seen: set[str] = set()
     rng = random.Random(stream_seed("arithmetic", settings.seed, split))
     for index in range(size):
-        question, start, moves = _unseen(settings, rng, seen)
+        question, start, moves = _unseen(settings, split, rng, seen)
         text = None
         if split == "train":
             # A stream of its own: other shares leave the questions as they are.
@@ -134,19 +134,26 @@ def _split(settings: ArithmeticData, split: str, size: int, seen: set[str]) -> I
         }
 
 
-def _unseen(settings: ArithmeticData, rng: random.Random, seen: set[str]) -> tuple[str, int, list[int]]:
+def _unseen(settings: ArithmeticData, split: str, rng: random.Random, seen: set[str]) -> tuple[str, int, list[int]]:
+    """A question of this split that is not in `seen` (where it is added), and its numbers."""
     for _ in range(DRAWS_PER_ROW):
         template = rng.choice(settings.templates)
         steps = rng.randint(settings.min_steps, settings.max_steps)
         start, moves = _numbers(rng, steps, settings.max_value)
         question = _chain(start, moves) if template == "chain" else _story(rng, start, moves)
-        if question not in seen:
+        if _home(question) == split and question not in seen:
             seen.add(question)
             return question, start, moves
     raise JudgefreeError(
-        f"data set of kind arithmetic: no new question in {DRAWS_PER_ROW} draws after {len(seen)} different ones",
+        f"data of kind arithmetic: no new {split} question in {DRAWS_PER_ROW} draws after {len(seen)} different ones",
         "ask for fewer rows, raise max_value or max_steps, or add the template `story`",
     )
+
+
+def _home(question: str) -> str:
+    """The split that a question belongs to: 70 % train, 10 % validation, 20 % test."""
+    tenth = stream_seed("arithmetic", question) % 10
+    return "test" if tenth < 2 else "validation" if tenth < 3 else "train"
 
 
 def _numbers(rng: random.Random, steps: int, max_value: int) -> tuple[int, list[int]]:
