@@ -131,6 +131,14 @@ def test_plain_numbers_need_no_process_and_are_fast():
         assert grader._pool is None
 
 
+def test_babble_of_an_untrained_model_needs_no_process():
+    words = ["gets", "shells", "left", "12", "Jack", "6", "takes", "3", "+", "=", "?", "dollars", "of", "he", "####"]
+    rng = random.Random(0)
+    babble = [" ".join(rng.choices(words, k=rng.randint(6, 40))) for _ in range(2000)]
+    verdicts = [settle("7", text) for text in babble]
+    assert verdicts.count("wrong") + verdicts.count("unparsed") > 0.99 * len(babble)
+
+
 def test_a_closed_grader_refuses():
     grader = Grader(workers=1, timeout_s=TIMEOUT_S)
     grader.close()

@@ -8,8 +8,9 @@ is neither), which is what clusters of answers need. What the rules are:
   `5.4 \\text{ cents}` = `5.4`. Numbers are compared exactly: `0.333` is not `1/3`.
 - Commas between groups of three digits belong to the number, but inside brackets they separate.
 - A list without brackets is a set: `1, -2` = `\\{-2, 1\\}`; `a \\pm b` is the set of both. In brackets order counts.
-- `52_8` keeps its base and is not `52`; `x = 5` keeps its variable and is not `5` (grading compares these further).
-- Words are compared without case: `\\text{Evelyn}` = `evelyn`.
+- `52_8` keeps its base and is not `52`; `x = 5` keeps its variable and is not `5` (grading compares these further), but
+  a label of words goes: `Total cost = 5` is `5`.
+- Words are compared without case: `\\text{Evelyn}` = `evelyn`. Prose around a number is words, not that number.
 """
 
 import re
@@ -92,7 +93,7 @@ def _markers(text: str) -> list[tuple[int, int | None]]:
 # --------------------------------------------------------------------------------------------------- canonical key
 
 _PLAIN = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
-_SETTLED_KEY = re.compile(r'(?:sqrt\(-?[0-9]+\)|pi|[-+*/^0-9])+|"[^"]{4,}"|~[0-9][0-9A-Z]*_[0-9]+')
+_SETTLED_KEY = re.compile(r'(?:sqrt\(-?[0-9]+\)|pi|[-+*/^0-9])+|~[0-9][0-9A-Z]*_[0-9]+|.*"[^"]{4,}".*')
 
 _SIGNS = str.maketrans(
     {
@@ -127,6 +128,8 @@ _WORD_UNIT = re.compile(r"(?<=[0-9)} ])\s*([A-Za-z]{2,}(?:[ ,]+[A-Za-z]{2,}){0,4
 _SHORT_UNIT = re.compile(r"(?<=[0-9}])\s*(?:cm|mm|km|kg|mg|ml|mL|ft|lb|oz|hr|mi|yd)(?:\s*\^\s*(?:[23]|\{[23]\}))?$")
 # a run of three letters, or nothing but one run of two
 _WORDS = re.compile(r"[^\W\d_]{2}|(?=.*[^\W\d_]{3})[^\W\d_(][^\W\d_]*(?:[ '.()-]+[^\W\d_]+)*[.)]*|\([^\W\d_]{3,}\)")
+_PROSE = re.compile(r"(?!(?:sqrt|sinh|cosh|tanh|arcsin|arccos|arctan)\b)\b[^\W\d_]{4,}")
+_LABEL = re.compile(r"[A-Za-z]{4,}(?: [A-Za-z]{4,}){0,3} ?=\s*(?=\S)")
 _NOT_UNITS = re.compile(
     r"\b(?:pi|sqrt|sin|cos|tan|cot|sec|csc|log|ln|exp|mod|base|to|of|or|and|less|more|than|times|over|plus|minus|by|factorial"
     r"|squared|cubed|hundreds?|thousands?|millions?|billions?|trillions?|dozens?|hal(?:f|ves)|thirds?|quarters?|pairs?)\b"
@@ -156,7 +159,7 @@ def _key(answer: str) -> str | None:
 
 def is_settled(key: str) -> bool:
     """Whether a key differs from another settled key only if the answers differ: numbers, exact constants (roots, pi,
-    i), words of four letters or more, and numbers in another base."""
+    i), all that holds words of four letters or more, and numbers in another base."""
     return _SETTLED_KEY.fullmatch(key) is not None
 
 
@@ -171,6 +174,7 @@ def clean(answer: str) -> str:
     text = _LATEX_THOUSANDS.sub("", text)
     text = _COMMAND.sub(lambda match: _COMMANDS.get(match[0], match[0]), text).replace("$", "")
     text = _TEXT.sub(r" \1 ", _TEXT.sub(r" \1 ", text))
+    text = re.sub(r"\binfinity\b", r"\\infty", text)
     text = _REPEATING.sub(_repeating, text)
     if not re.search(r"[(\[{]", text):
         text = _THOUSANDS.sub(lambda match: match[1].replace(",", ""), text)
@@ -189,6 +193,7 @@ def _repeating(match: re.Match[str]) -> str:
 def _structure(text: str, depth: int) -> str:
     """Key of a cleaned text: unions, lists, sets, tuples, matrices, equations, and elements in them."""
     text = re.sub(r"^[A-Za-z]\s*\\in\b\s*", "", text.strip())
+    text = text[label.end() :] if (label := _LABEL.match(text)) else text
     head = _WORD_UNIT.sub("", text)
     if head != text and _PLAIN.fullmatch(head):
         return _element(text)
@@ -226,7 +231,7 @@ def _element(text: str) -> str:
     if text == "pi":
         return text
     if _WORDS.fullmatch(text):
-        return '"' + re.sub(r"[ .()]+", " ", text).strip().casefold() + '"'
+        return _words(text)
     text = _SHORT_UNIT.sub("", text)
     for candidate in (text, _SIGN_UNIT.sub("", text).strip(), _WORD_UNIT.sub("", text).strip()):
         if candidate != text and _NOT_UNITS.search(text[len(candidate) :]):
@@ -235,9 +240,15 @@ def _element(text: str) -> str:
             return normal_form(candidate)
         except Inexact:
             pass
+    if _PROSE.search(text) and not any(sign in text for sign in "\\^_"):
+        return _words(text)
     # only blanks that separate nothing go: `1 2` stays apart from `12`, `\cot x` from `\cotx`
     squeezed = re.sub(r"(?<![0-9A-Za-z]) | (?![0-9A-Za-z])", "", text)
     return "~" + re.sub(r"([_^])\{(\w)\}", r"\1\2", squeezed)
+
+
+def _words(text: str) -> str:
+    return '"' + re.sub(r'[ .()"]+', " ", text).strip().casefold() + '"'
 
 
 def _enclosed(text: str) -> bool:
