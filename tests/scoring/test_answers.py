@@ -90,6 +90,30 @@ def test_degenerate_texts_are_quick(text):
     assert time.perf_counter() - start < 1.0
 
 
+@pytest.mark.parametrize("tail", ["", "=", "7", ")"])
+def test_keys_of_the_longest_answers_are_quick(tail):
+    pieces = [
+        "x",
+        "abcd",
+        "abcd ",
+        "ab,",
+        "ab cd ",
+        "1",
+        "1,000,",
+        "1.",
+        "'a",
+        "(a ",
+        r"\text{a} ",
+        r"^\circ ",
+        "abcd = ",
+        "1/2 ",
+    ]
+    for piece in pieces:
+        start = time.process_time()
+        canonical_key((piece * MAX_ANSWER_CHARS)[: MAX_ANSWER_CHARS - 1] + tail)
+        assert time.process_time() - start < 0.5, piece
+
+
 @given(st.text(alphabet=st.sampled_from("\\boxedfracsqrt{}()[],^_+-*/0123456789.xyπ√ \"'~%$&!=<>|\0"), max_size=200))
 def test_any_text_has_a_key_or_none_and_never_raises(text):
     key = canonical_key(text)
