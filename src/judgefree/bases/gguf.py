@@ -80,7 +80,8 @@ def convert(file: Path, folder: Path) -> None:
 
     The weights move into a fresh model, since Transformers refuses to save one with a quantisation record.
     """
-    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    # Given here, because a side that is set later is not saved.
+    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, padding_side="left")
     loaded = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
     config = loaded.config
     del config.quantization_config
@@ -88,7 +89,6 @@ def convert(file: Path, folder: Path) -> None:
     model.load_state_dict(loaded.state_dict())
     model.generation_config = loaded.generation_config
 
-    tokenizer.padding_side = "left"
     tokenizer.model_max_length = config.max_position_embeddings
     tokenizer.pad_token = spare_token(tokenizer)
     config.pad_token_id = model.generation_config.pad_token_id = tokenizer.pad_token_id
