@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from judgefree.config import Params, Strict, load_params, parse_params, resolve
+from judgefree.config import Strict
 from judgefree.errors import JudgefreeError
+from judgefree.params import Params, load_params, parse_params, resolve
 
 PROFILES = sorted((Path(__file__).parents[1] / "profiles").glob("*.yaml"))
 TINY = Path(__file__).parents[1] / "profiles" / "tiny.yaml"
@@ -15,6 +16,9 @@ TINY = Path(__file__).parents[1] / "profiles" / "tiny.yaml"
 
 def raw() -> dict[str, Any]:
     return YAML(typ="safe", pure=True).load(TINY.read_text())
+
+
+RLVR = raw()["runs"]["rlvr"]
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
@@ -67,6 +71,9 @@ def test_exponent_without_a_dot_is_a_number(tmp_path: Path) -> None:
         ("prompts.arithmetic.template", "Solve it", "no {question}", "add it where the question goes"),
         ("suites.arithmetic.pass_at", [16], "k above samples", "raise samples or lower k"),
         ("training.vllm", {"mode": "colocate", "memory_share": 0.4}, "vllm: settings are given exactly when", "remove"),
+        ("runs.rlvr-b", {"method": "rlvr", "dataset": "arithmetic", "start_from": "warmup", "seed": 0, "select": "last",
+                         "suites": [], "arm": "rlvr"}, "differs from runs.rlvr by more than its seed", "another arm"),
+        ("runs.rlvr-b", {**RLVR, "arm": "rlvr"}, "has seed 0 too", "change one"),
     ],
 )  # fmt: skip
 def test_refused(path: str, value: Any, named: str, fix: str) -> None:
@@ -132,6 +139,6 @@ def test_no_setting_hides_in_the_code() -> None:
         return {kind}.union(*(models(sub) for sub in kind.__subclasses__()))
 
     for model in models(Strict) - {Strict}:
-        if model.__module__ == Params.__module__:
+        if model.__module__ in (Strict.__module__, Params.__module__):
             for name, field in model.model_fields.items():  # type: ignore[attr-defined]
                 assert field.is_required() or field.default in (None, [], {}), f"{model.__name__}.{name}"

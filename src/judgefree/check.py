@@ -3,9 +3,9 @@
 import shutil
 from pathlib import Path
 
-from judgefree.config import Params, load_params, resolve
 from judgefree.files import pretty_json, publish, write_atomic
 from judgefree.methods import options_of
+from judgefree.params import Params, load_params, resolve
 
 
 def checked(path: Path) -> Params:

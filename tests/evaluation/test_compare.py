@@ -154,8 +154,8 @@ def test_files_are_the_same_bytes_in_another_place(root, tmp_path_factory):
     compare(other)
     files = listing(root / "reports" / "compare")
     assert files == listing(other / "reports" / "compare")
-    assert set(files) == {"table.json", "table.md", "metrics.json", "curves.png", "bars-toy.png"}
-    assert (root / "reports" / "compare" / "bars-toy.png").read_bytes().startswith(b"\x89PNG")
+    assert set(files) == {"table.json", "table.md", "metrics.json", "plots/curves.png", "plots/bars-toy.png"}
+    assert (root / "reports" / "compare" / "plots" / "bars-toy.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_metrics_are_flat_numbers(root):

@@ -58,9 +58,9 @@ def compare(root: Path) -> None:
     write_atomic(finished / "table.json", pretty_json(table))
     write_atomic(finished / "table.md", tables.markdown(table))
     write_atomic(finished / "metrics.json", pretty_json(_metrics(table)))
-    write_atomic(finished / "curves.png", plots.curves(curves, (VALIDATION, "reward")))
+    write_atomic(finished / "plots" / "curves.png", plots.curves(curves, (VALIDATION, "reward")))
     for suite, result in table["suites"].items():
-        write_atomic(finished / f"bars-{suite}.png", plots.bars(suite, result, table["confidence"]))
+        write_atomic(finished / "plots" / f"bars-{suite}.png", plots.bars(suite, result, table["confidence"]))
     publish(finished, root / "reports" / "compare")
 
 

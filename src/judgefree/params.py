@@ -1,0 +1,214 @@
+"""params.yaml as a whole: read as YAML 1.2, refused with the key's path and the fix, resolved into one file per stage."""
+
+import difflib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError, model_validator
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError
+
+from judgefree.config import (
+    ArithmeticData,
+    Base,
+    Compare,
+    Count,
+    Data,
+    Gates,
+    Grading,
+    Pipeline,
+    PromptFormat,
+    Run,
+    ScratchBase,
+    Strict,
+    Suite,
+    Training,
+)
+from judgefree.errors import JudgefreeError
+
+NAME = re.compile(r"^[a-z0-9_-]+$")
+
+
+class Params(Strict):
+    threads: Count
+    python: str
+    bases: dict[str, Base]
+    data: dict[str, Data]
+    prompts: dict[str, PromptFormat]
+    grading: Grading
+    training: Training
+    runs: dict[str, Run]
+    suites: dict[str, Suite]
+    compare: Compare
+    pipeline: Pipeline
+    gates: Gates
+
+    @model_validator(mode="after")
+    def _whole(self) -> "Params":
+        for section in ("bases", "data", "runs", "suites"):
+            for name in getattr(self, section):
+                if not NAME.match(name):
+                    raise ValueError(f"{section}.{name}: a name is made of a-z, 0-9, _ and -; rename it")
+        for name in self.runs.keys() & self.bases.keys():
+            raise ValueError(f"runs.{name}: is the name of a base too; both live in models/, rename one")
+        for name, run in self.runs.items():
+            _known(f"runs.{name}.dataset", run.dataset, self.data)
+            _known(f"runs.{name}.start_from", run.start_from, {**self.bases, **self.runs})
+            self.training_of(name)
+        for section, models in (("bases", self.bases), ("runs", self.runs)):
+            for name, model in models.items():
+                for suite in model.suites:
+                    _known(f"{section}.{name}.suites", suite, self.suites)
+        for name, benchmark in self.suites.items():
+            _known(f"suites.{name}.dataset", benchmark.dataset, self.data)
+        for name in {run.dataset for run in self.runs.values()} | {suite.dataset for suite in self.suites.values()}:
+            if name not in self.prompts:
+                raise ValueError(f"prompts.{name}: missing; say how a question of this data set is put to the policy")
+        for name, run in self.runs.items():
+            base, data = self.bases[self.ancestry(name)[-1]], self.data[run.dataset]
+            if isinstance(base, ScratchBase) and isinstance(data, ArithmeticData) and data.max_value > base.max_value:
+                raise ValueError(
+                    f"runs.{name}.dataset: {run.dataset} has numbers up to {data.max_value} and the base knows them up "
+                    f"to {base.max_value}; raise the base's max_value"
+                )
+        self._arms()
+        return self
+
+    def _arms(self) -> None:
+        """Runs of one arm are pooled over seeds, so nothing else may differ between them."""
+        firsts: dict[str, tuple[str, Run]] = {}
+        seeds: dict[tuple[str, int], str] = {}
+        for name, run in self.runs.items():
+            arm = run.arm or name
+            first, example = firsts.setdefault(arm, (name, run))
+            same = {"seed": run.seed, "start_from": run.start_from, "arm": run.arm}
+            if example.model_copy(update=same) != run:
+                raise ValueError(
+                    f"runs.{name}.arm: differs from runs.{first} by more than its seed; give it another arm"
+                )
+            if (other := seeds.setdefault((arm, run.seed), name)) != name:
+                raise ValueError(f"runs.{name}.seed: runs.{other} of arm {arm!r} has seed {run.seed} too; change one")
+
+    def training_of(self, run: str) -> Training:
+        """The shared training settings with the run's overrides laid over them, key by key."""
+        merged = _merge(self.training.model_dump(exclude_none=True), self.runs[run].training)
+        try:
+            return Training.model_validate(merged)
+        except ValidationError as error:
+            raise ValueError("; ".join(_messages(error, Training, f"runs.{run}.training"))) from error
+
+    def ancestry(self, name: str) -> list[str]:
+        """Names from `name` down to its base, e.g. [rlvr, warmup, tiny]; refuses a cycle."""
+        chain = [name]
+        while (last := chain[-1]) in self.runs:
+            if self.runs[last].start_from in chain:
+                raise ValueError(
+                    f"runs.{last}.start_from: {' -> '.join([*chain, self.runs[last].start_from])} is a cycle; "
+                    "let one of them start from a base"
+                )
+            chain.append(self.runs[last].start_from)
+        return chain
+
+
+def load_params(path: Path) -> Params:
+    """Read and check a parameter file (YAML 1.2: `1e-5` is a number).
+
+    Raises JudgefreeError naming the file, the key's path and the fix.
+    """
+    if not path.is_file():
+        raise JudgefreeError(f"{path} does not exist", "run `judgefree profile tiny` to write one")
+    try:
+        raw = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    except (MarkedYAMLError, UnicodeDecodeError) as error:
+        raise JudgefreeError(f"{path} is not readable as YAML: {error}", "mend the line that it names") from error
+    if not isinstance(raw, dict):
+        raise JudgefreeError(f"{path} holds no mapping of settings", "start from a file in profiles/")
+    return parse_params(raw, str(path))
+
+
+def parse_params(raw: Mapping[str, Any], origin: str) -> Params:
+    """Check settings that are already a mapping; `origin` names their source in messages."""
+    try:
+        return Params.model_validate(raw)
+    except ValidationError as error:
+        raise JudgefreeError(f"{origin} is refused:\n  - " + "\n  - ".join(_messages(error, Params, ""))) from error
+
+
+def resolve(params: Params) -> dict[str, dict[str, Any]]:
+    """What each stage is run with, by file name below `resolved/`: plain JSON values, absent features left out."""
+    plain = params.model_dump(mode="json", exclude_none=True)
+    shared = {"threads": params.threads, "grading": plain["grading"]}
+    files: dict[str, dict[str, Any]] = {}
+    for name, base in plain["bases"].items():
+        files[f"base/{name}.json"] = {"base": {k: v for k, v in base.items() if k != "suites"}}
+    for name, data in plain["data"].items():
+        files[f"data/{name}.json"] = {"data": data}
+    for name, run in plain["runs"].items():
+        settings = {k: v for k, v in run.items() if k not in ("suites", "training", "arm")}
+        training = params.training_of(name).model_dump(mode="json", exclude_none=True)
+        files[f"train/{name}.json"] = {
+            **shared, "run": settings, "training": training, "prompt": plain["prompts"][run["dataset"]],
+        }  # fmt: skip
+    for name, model in {**plain["bases"], **plain["runs"]}.items():
+        suites = {key: plain["suites"][key] for key in model["suites"]}
+        prompts = {suite["dataset"]: plain["prompts"][suite["dataset"]] for suite in suites.values()}
+        files[f"evaluate/{name}.json"] = {**shared, "suites": suites, "prompts": prompts}
+    models = {
+        name: {"arm": model.get("arm", name), "start_from": model.get("start_from"), "suites": model["suites"],
+               "method": model.get("method"), "seed": model.get("seed")}
+        for name, model in {**plain["bases"], **plain["runs"]}.items()
+    }  # fmt: skip
+    files["compare.json"] = {"compare": plain["compare"], "models": models, "suites": plain["suites"]}
+    return files
+
+
+def _known(path: str, name: str, among: Mapping[str, Any]) -> None:
+    if name not in among:
+        close = difflib.get_close_matches(name, among, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(among)) or 'none'}"
+        raise ValueError(f"{path}: unknown name {name!r}; {hint}")
+
+
+def _merge(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        if isinstance(value, Mapping) and isinstance(merged.get(key), dict):
+            merged[key] = _merge(merged[key], value)
+        else:
+            merged[key] = value
+    return {key: value for key, value in merged.items() if value is not None}
+
+
+def _messages(error: ValidationError, model: type[BaseModel], prefix: str) -> list[str]:
+    lines = []
+    for item in error.errors():
+        loc = [str(part) for part in item["loc"]]
+        if loc[:1] in (["bases"], ["data"]):
+            del loc[2:3]  # the discriminator's value, which pydantic inserts
+        path = ".".join(part for part in (prefix, *loc) if part)
+        if item["type"] == "extra_forbidden":
+            close = difflib.get_close_matches(str(item["loc"][-1]), _all_fields(model), n=1)
+            lines.append(f"{path}: unknown key; " + (f"did you mean {close[0]!r}?" if close else "remove it"))
+        elif item["type"] == "missing":
+            lines.append(f"{path}: missing; add it (see profiles/ for a whole file)")
+        else:
+            message = item["msg"].removeprefix("Value error, ")
+            lines.append(f"{path}: {message}" if path else message)
+    return lines
+
+
+def _all_fields(model: type[BaseModel]) -> set[str]:
+    seen: set[type[BaseModel]] = set()
+
+    def walk(kind: Any) -> None:
+        if isinstance(kind, type) and issubclass(kind, BaseModel) and kind not in seen:
+            seen.add(kind)
+            for field in kind.model_fields.values():
+                walk(field.annotation)
+        for inner in getattr(kind, "__args__", ()):
+            walk(inner)
+
+    walk(model)
+    return {name for kind in seen for name in kind.model_fields}
