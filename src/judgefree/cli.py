@@ -143,6 +143,80 @@ def table() -> None:
     print_table(ROOT)
 
 
+@app.command()
+def sync() -> None:
+    """Make MLflow show every model that is here, e.g. after `dvc pull`. Repeating it changes nothing.
+
+    Example: judgefree sync
+    """
+    from judgefree.registry.sync import sync as sync_models
+
+    done = sync_models(ROOT)
+    logged = [name for name, what in done.items() if what == "logged"]
+    print(f"{len(done)} models in MLflow; logged now: {', '.join(logged) or 'none'}")
+
+
+@app.command()
+def register(task: Annotated[str, typer.Argument(help="A data set that runs of params.yaml train on.")]) -> None:
+    """Register the best run of a task, and make it champion if the gates of params.yaml let it.
+
+    Example: judgefree register arithmetic
+    """
+    from judgefree.registry.register import register as register_task
+
+    print(register_task(ROOT, task).markdown(), end="")
+
+
+@app.command()
+def rollback(task: Annotated[str, typer.Argument(help="A data set whose champion is to go.")]) -> None:
+    """Give the alias champion back to the version that had it before.
+
+    Example: judgefree rollback arithmetic
+    """
+    from judgefree.registry.register import rollback as roll_back
+
+    done = roll_back(ROOT, task)
+    print(f"{task}: champion is version {done.now} again; version {done.was} will not be promoted any more")
+
+
+@app.command()
+def runs() -> None:
+    """List every run of params.yaml with its state.
+
+    Example: judgefree runs
+    """
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from judgefree.registry.states import run_states
+
+    listed = Table("run", "method", "data", "seed", "state", "", box=box.SIMPLE_HEAD, pad_edge=False)
+    for run in run_states(ROOT):
+        listed.add_row(run.name, run.method, run.dataset, str(run.seed), run.state, run.detail)
+    Console().print(listed)
+
+
+@app.command()
+def doctor(
+    fix: Annotated[bool, typer.Option("--fix", help="Mend what can be mended without losing anything.")] = False,
+) -> None:
+    """Look for what is wrong: versions, MLflow's store, locks, disk, half-written work. Ends with 1 if anything is.
+
+    Example: judgefree doctor --fix
+    """
+    from judgefree.registry import doctor as checks
+
+    for done in checks.fix(ROOT) if fix else []:
+        print(f"mended: {done}")
+    findings = checks.examine(ROOT)
+    for finding in findings:
+        print(f"{finding.problem}\n  fix: {finding.command}")
+    if findings:
+        raise SystemExit(1)
+    print("all is well")
+
+
 def _resolved(kind: str, name: str) -> dict[str, Any]:
     from judgefree.files import read_json
 
@@ -166,6 +240,7 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("DO_NOT_TRACK", "1")
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:

@@ -1,0 +1,76 @@
+"""Which run stands for a task: the best finished one by its training's own measure, never by the test items."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from judgefree.errors import JudgefreeError
+from judgefree.files import MANIFEST
+from judgefree.params import Params
+from judgefree.registry.facts import ModelFacts, read_model, reports_of
+from judgefree.registry.sync import read_history
+from judgefree.training.history import OWN_SIGNAL, VALIDATION
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """score: of the ranking measure at the step whose weights the run handed on."""
+
+    model: ModelFacts
+    score: float
+
+
+def suite_of(params: Params, task: str) -> str:
+    """The suite that decides on a task: the one of its name, or the only one on its data set.
+
+    Raises JudgefreeError for an unknown task, and where no suite or more than one could be meant.
+    """
+    tasks = sorted({run.dataset for run in params.runs.values()})
+    if task not in tasks:
+        raise JudgefreeError(f"no run of params.yaml trains on {task!r}", f"tasks are: {', '.join(tasks)}")
+    suites = [name for name, suite in params.suites.items() if suite.dataset == task]
+    if task in suites:
+        return task
+    if len(suites) == 1:
+        return suites[0]
+    found = f"{len(suites)} suites test {task} ({', '.join(suites)})" if suites else f"no suite tests {task}"
+    raise JudgefreeError(f"{found}, so it is not clear which decides on it", f"give suites one named {task}")
+
+
+def best_run(root: Path, params: Params, task: str, suite: str) -> tuple[Candidate, dict[str, str]]:
+    """The task's candidate, and for every other run of the task why it is not; the first in params.yaml of equals.
+
+    Raises JudgefreeError with all those reasons where no run can be one.
+    """
+    found: list[Candidate] = []
+    passed_over: dict[str, str] = {}
+    for name in (name for name, run in params.runs.items() if run.dataset == task):
+        one = _candidate(root, name, suite, params.gates.rank_by)
+        if isinstance(one, Candidate):
+            found.append(one)
+        else:
+            passed_over[name] = one
+    if not found:
+        why = "; ".join(f"{name}: {reason}" for name, reason in passed_over.items())
+        raise JudgefreeError(
+            f"no run of {task} can be registered ({why})", "run `dvc repro`, and look at `judgefree runs`"
+        )
+    best = max(found, key=lambda one: one.score)
+    for one in found:
+        if one is not best:
+            passed_over[one.model.name] = f"{params.gates.rank_by} {one.score:.4f}, the candidate has {best.score:.4f}"
+    return best, passed_over
+
+
+def _candidate(root: Path, name: str, suite: str, rank_by: str) -> Candidate | str:
+    if not (root / "models" / name / MANIFEST).is_file():
+        return "not trained yet"
+    model = read_model(root, name)
+    if model.status != "finished":
+        return f"its training {model.status}"
+    if suite not in reports_of(root, name):
+        return f"these weights are not evaluated on {suite}"
+    metric = VALIDATION if rank_by == "validation" else OWN_SIGNAL
+    score = read_history(root / "models" / name / "history.parquet").get(model.selected_step, {}).get(metric)
+    if score is None:
+        return f"{metric} was not measured at its step {model.selected_step}"
+    return Candidate(model, score)

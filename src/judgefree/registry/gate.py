@@ -1,0 +1,171 @@
+"""The gate: is a candidate better than what stands, by enough and without cost elsewhere? Pure; files are elsewhere.
+
+Both models answered the same test items. PROMOTE needs the lower bound of the paired difference above the margin and
+every guard within its limit. REJECT says that the candidate is shown worse, or that a guard broke. Everything else is
+HOLD: a tie, too few items, a difference that chance may have made; where more items would help it names how many.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from judgefree.config import Compare, Gates
+from judgefree.errors import JudgefreeError
+from judgefree.evaluation.compare import align
+from judgefree.evaluation.statistics import Interval, bootstrap_means, difference
+
+Decision = Literal["PROMOTE", "HOLD", "REJECT"]
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A measure that must not get worse by more than its limit; `change` is a rise or a ratio."""
+
+    name: str
+    candidate: float
+    reference: float
+    change: float
+    limit: float
+
+    @property
+    def held(self) -> bool:
+        return self.change <= self.limit
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the items say. better, worse: items on which the candidate scored higher, lower; items_needed: how many
+    would show the observed difference, None where none would or where they are enough."""
+
+    decision: Decision
+    reason: str
+    measure: str
+    items: int
+    scores: tuple[float, float]
+    gain: Interval
+    better: int
+    worse: int
+    items_needed: int | None
+    guards: list[Guard]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The decision on a candidate. version: of the registered model; champion: the version that stands once it is
+    decided, None where there is none; against: what it was compared with; passed_over: run -> why it was no candidate;
+    judgement: None where there was nothing to compare."""
+
+    task: str
+    decision: Decision
+    reason: str
+    candidate: str
+    version: int
+    champion: int | None
+    against: str
+    passed_over: Mapping[str, str] = field(default_factory=dict)
+    judgement: Judgement | None = None
+
+    def ledger(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def markdown(self) -> str:
+        """The ledger for people."""
+        lines = [f"## {self.task}: {self.decision}", "", f"{self.candidate} (version {self.version}) against "
+                 f"{self.against}: {self.reason}.", ""]  # fmt: skip
+        if self.judgement:
+            lines += [*_table(self.judgement), ""]
+        lines += [f"- {run} was no candidate: {why}" for run, why in self.passed_over.items()]
+        return "\n".join(lines).rstrip() + "\n"
+
+
+def judge(suite: str, candidate: pd.DataFrame, reference: pd.DataFrame, gates: Gates, compare: Compare) -> Judgement:
+    """Compare two models' items (as `run_suite` makes them) of one suite.
+
+    Raises JudgefreeError for items that are not the same, and for a suite without the samples that the measure needs.
+    """
+    aligned = align(suite, {"the candidate": candidate, "the model that stands": reference})
+    new, old = aligned.values()
+    scores = {"new": _scores(new, gates.measure, suite)[None], "old": _scores(old, gates.measure, suite)[None]}
+    means = bootstrap_means(scores, compare.resamples, compare.seed)
+    gain = difference(scores["new"], scores["old"], means["new"], means["old"], compare.confidence)
+    paired = (scores["new"] - scores["old"])[0]
+    needed = items_needed(paired, gates.margin, compare.confidence)
+    guards = _guards(new, old, gates)
+    decision, reason = _decide(len(paired), gain, needed, guards, gates)
+    return Judgement(
+        decision, reason, gates.measure, len(paired), (float(scores["new"].mean()), float(scores["old"].mean())), gain,
+        int((paired > 0).sum()), int((paired < 0).sum()),
+        needed if decision == "HOLD" else None, guards,
+    )  # fmt: skip
+
+
+def items_needed(differences: NDArray[np.float64], margin: float, confidence: float) -> int | None:
+    """Items at which the observed mean difference d, with the observed spread s, lies above the margin by the
+    interval's half width z s / sqrt(n): n > (z s / (d - margin))^2. None where d is not above the margin, or for a
+    single item."""
+    if len(differences) < 2 or (above := float(differences.mean()) - margin) <= 0:
+        return None
+    z = float(norm.ppf((1 + confidence) / 2))
+    return math.floor((z * float(differences.std(ddof=1)) / above) ** 2) + 1
+
+
+def _decide(items: int, gain: Interval, needed: int | None, guards: list[Guard], gates: Gates) -> tuple[Decision, str]:
+    measured = f"{100 * gain.value:+.2f} points [{100 * gain.low:+.2f}, {100 * gain.high:+.2f}]"
+    if items < gates.min_items:
+        enough = max(gates.min_items, needed or 0)
+        return "HOLD", f"{measured} on only {items} items; {enough} are needed"
+    if broken := [guard for guard in guards if not guard.held]:
+        return "REJECT", "; ".join(
+            f"{guard.name} went from {guard.reference:.3g} to {guard.candidate:.3g}, beyond its limit"
+            for guard in broken
+        )
+    if gain.high < 0:
+        return "REJECT", f"{measured}: worse"
+    if gain.low > gates.margin:
+        return "PROMOTE", f"{measured}, above the margin of {100 * gates.margin:g}"
+    if needed:
+        return "HOLD", f"{measured} may be chance; {max(needed, items + 1)} items are needed to show that difference"
+    return "HOLD", f"{measured}: not better by more than the margin of {100 * gates.margin:g}"
+
+
+def _scores(items: pd.DataFrame, measure: str, suite: str) -> NDArray[np.float64]:
+    if measure == "pass@1":
+        return items["correct"].to_numpy(np.float64)
+    if (items["n_samples"] == 0).any():
+        raise JudgefreeError(f"gates.measure is {measure} and suite {suite} draws no samples",
+                             f"set suites.{suite}.samples, or gates.measure: pass@1")  # fmt: skip
+    return (items["n_correct"] / items["n_samples"]).to_numpy(np.float64)
+
+
+def _guards(new: pd.DataFrame, old: pd.DataFrame, gates: Gates) -> list[Guard]:
+    def shares(column: str, value: str) -> tuple[float, float]:
+        return float((new[column] == value).mean()), float((old[column] == value).mean())
+
+    unparsed, truncated = shares("verdict", "unparsed"), shares("finish_reason", "length")
+    length = float(new["length"].mean()), float(old["length"].mean())
+    return [
+        Guard("unparsed", *unparsed, unparsed[0] - unparsed[1], gates.max_unparsed_rise),
+        Guard("truncated", *truncated, truncated[0] - truncated[1], gates.max_truncated_rise),
+        Guard("length", *length, length[0] / length[1], gates.max_length_ratio),
+    ]
+
+
+def _table(judged: Judgement) -> list[str]:
+    new, old = judged.scores
+    low, high = judged.gain.low, judged.gain.high
+    rows = [
+        f"| {judged.measure} | {new:.4f} | {old:.4f} | {judged.gain.value:+.4f} [{low:+.4f}, {high:+.4f}] | lower bound |",
+        *(f"| {g.name} | {g.candidate:.4g} | {g.reference:.4g} | {g.change:.4g} | "
+          f"at most {g.limit:g}: {'held' if g.held else 'broken'} |" for g in judged.guards),
+    ]  # fmt: skip
+    return [
+        "| measure | candidate | reference | change | limit |", "| --- | --: | --: | --: | --- |", *rows, "",
+        f"{judged.items} items: {judged.better} better, {judged.worse} worse."
+        + (f" {judged.items_needed} would be needed." if judged.items_needed else ""),
+    ]  # fmt: skip

@@ -1,0 +1,117 @@
+"""A trained model as MLflow keeps it, in the transformers flavour, and asked again from there.
+
+Loaded as `mlflow.pyfunc` it takes plain questions: the task's prompt stands in the model and decoding is greedy, so a
+user sees what the evaluation measured. Loaded as a pipeline it is what transformers makes of the same files.
+"""
+
+import logging
+import shutil
+import tempfile
+from importlib.metadata import version as installed
+from pathlib import Path
+from typing import Any
+
+import torch
+from mlflow.entities import LoggedModelOutput
+from mlflow.models import ModelSignature
+from mlflow.types.schema import ColSpec, Schema
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as hf_logging
+
+from judgefree.config import PromptFormat, Suite
+from judgefree.errors import JudgefreeError
+from judgefree.evaluation.loading import load_model
+from judgefree.files import key_of, pretty_json, read_json, seal, write_atomic
+from judgefree.registry.facts import ModelFacts
+from judgefree.registry.place import local_path
+from judgefree.registry.store import Store
+
+hf_logging.disable_progress_bar()
+logging.getLogger("mlflow.transformers").setLevel(logging.ERROR)  # it warns of a licence that it could not find
+log = logging.getLogger(__name__)
+_SLOT = "{question}"
+
+
+def log_model(
+    store: Store,
+    model: ModelFacts,
+    folder: Path,
+    run_id: str,
+    prompt: PromptFormat,
+    max_tokens: int,
+    tags: dict[str, str],
+) -> str:
+    """Write models/<name> as an MLflow LoggedModel with these tags; returns its id once it is whole."""
+    import mlflow.transformers
+    from huggingface_hub import ModelCard
+
+    safe = {"local_files_only": True, "trust_remote_code": False}
+    tokenizer = AutoTokenizer.from_pretrained(folder, **safe)
+    weights: Any = AutoModelForCausalLM.from_pretrained(folder, use_safetensors=True, dtype="auto", **safe)
+    # MLflow would ask the hub for the card and the licence of what looks like a repository's name; this does not.
+    weights.name_or_path = weights.config._name_or_path = f"judgefree: {model.name}"
+    card = ModelCard(
+        f"---\nlicense: other\n---\n# {model.name}\n\n{model.title}, seed {model.seed}. Key {model.key}.\n"
+    )
+    logged = store.client.create_logged_model(store.experiment_id, model.name, run_id, tags=tags)
+    mlflow.transformers.log_model(
+        {"model": weights, "tokenizer": tokenizer}, task="text-generation", model_id=logged.model_id, model_card=card,
+        pip_requirements=[f"{name}=={installed(name).split('+')[0]}" for name in ("torch", "transformers", "accelerate")],
+        signature=ModelSignature(Schema([ColSpec("string")]), Schema([ColSpec("string")])),
+        prompt_template=prompt_template(tokenizer, prompt), metadata={"judgefree.prompt": prompt.model_dump()},
+        model_config={"max_new_tokens": max_tokens, "do_sample": False, "return_full_text": False},
+    )  # fmt: skip
+    (local_path(logged.artifact_location) / "LICENSE.txt").unlink()  # it names a page of the hub that is not there
+    store.client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, model.selected_step)])
+    return str(logged.model_id)
+
+
+def prompt_template(tokenizer: Any, prompt: PromptFormat) -> str:
+    """The task's prompt around `{prompt}`, every other brace doubled, as MLflow formats it."""
+    text = prompt.template.replace(_SLOT, "\0")
+    if prompt.chat:
+        messages = [{"role": "system", "content": prompt.system}] if prompt.system else []
+        text = tokenizer.apply_chat_template(
+            [*messages, {"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
+        )
+    return text.replace("{", "{{").replace("}", "}}").replace("\0", "{prompt}")
+
+
+def answer_again(root: Path, packed: Path, facts: dict[str, Any], content: str, target: Path, workers: int) -> None:
+    """Write a suite's report of a registered model to `target`: the model in `packed` (an MLflow model's folder)
+    answers the present test items under another report's `facts`.
+
+    Raises JudgefreeError when data/ has other test items than those facts name.
+    """
+    from judgefree.data.heldout import load_test
+    from judgefree.evaluation.suites import run_suite
+    from judgefree.scoring.grader import Grader
+
+    suite = Suite.model_validate(facts["suite"])
+    data = root / "data" / suite.dataset
+    if read_json(data / "manifest.json")["files"]["test.parquet"]["sha256"] != facts["test_sha256"]:
+        raise JudgefreeError(f"{data} is not what the candidate was tested on", "run `dvc repro`")
+    log.warning("the champion answers %s again, since its settings, items or code have changed", target.name)
+    torch.set_num_threads(facts["threads"])
+    with tempfile.TemporaryDirectory() as place:
+        whole = Path(place)
+        for part in ("model", "components/tokenizer"):
+            for file in (packed / part).iterdir():
+                (whole / file.name).symlink_to(file)
+        model, tokenizer = load_model(whole, suite.device or "cpu", suite.precision or "fp32")
+        with Grader(workers, facts["grading_timeout_s"]) as grader:
+            items, metrics = run_suite(
+                model,
+                tokenizer,
+                load_test(data, suite.items),
+                suite,
+                PromptFormat.model_validate(facts["prompt"]),
+                grader,
+            )
+    made_from = {name: value for name, value in facts.items() if name not in ("key", "files")} | {
+        "model_sha256": content
+    }
+    shutil.rmtree(target, ignore_errors=True)
+    write_atomic(target / "items.parquet", items.to_parquet(index=False))
+    write_atomic(target / "metrics.json", pretty_json(metrics))
+    seal(target, {"key": key_of(made_from), **made_from})
