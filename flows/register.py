@@ -1,0 +1,31 @@
+"""Log all runs in MLflow, then let each task's best run try to become champion; the gate decides."""
+
+from pathlib import Path
+from typing import Any
+
+from prefect import flow
+from prefect.states import State
+
+from flows.project import main, project, skip
+from judgefree.params import load_params
+from tasks.lock import ProjectBusy
+from tasks.registry import register_task, sync_runs
+from tasks.stage import options
+
+
+@flow
+def register(root: str = ".") -> State[Any] | None:
+    try:
+        with project(root) as pipeline:
+            limits = (pipeline.timeout_s.registry, pipeline.grace_s)
+            sync_runs.with_options(**options(pipeline))(root, *limits)
+            runs = load_params(Path(root) / "params.yaml").runs.values()
+            for dataset in sorted({run.dataset for run in runs}):
+                register_task.with_options(**options(pipeline))(dataset, root, *limits)
+    except ProjectBusy as busy:
+        return skip(busy)
+    return None
+
+
+if __name__ == "__main__":
+    main(register)

@@ -1,0 +1,1 @@
+"""Prefect tasks, one file a kind of work, and the process handling below them. No mathematics here."""

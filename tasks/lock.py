@@ -1,0 +1,131 @@
+"""One flow at a time per project, and DVC locks that dead processes left."""
+
+import fcntl
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import zc.lockfile
+
+from judgefree.files import write_atomic
+
+POLL_S = 0.5
+LOCK = Path(".work") / "flow.lock"
+_held: dict[Path, int] = {}  # of this process, for a flow that runs other flows
+
+
+class ProjectBusy(Exception):
+    """Another flow works in this project; the message names it."""
+
+
+@contextmanager
+def project_lock(root: Path, wait_s: float, say: Callable[[str], None]) -> Iterator[None]:
+    """Hold the project for this process; within it a second call enters at once.
+
+    An OS lock on an open file: it ends with its last holder, and a stage's guard is one (see `held`), so that a new flow
+    waits for a killed one's stage to finish saving. Raises ProjectBusy after wait_s seconds.
+    """
+    path = (root / LOCK).absolute()
+    if path in _held:
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        _take(handle, path, wait_s, say)
+        owner = {"pid": os.getpid(), "command": " ".join(sys.argv), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, json.dumps(owner).encode(), 0)
+        _held[path] = handle
+        yield
+    finally:
+        _held.pop(path, None)
+        os.close(handle)
+
+
+def held(root: Path) -> list[int]:
+    """File descriptors to hand to a child that shall hold the project as well."""
+    handle = _held.get((root / LOCK).absolute())
+    return [] if handle is None else [handle]
+
+
+def _take(handle: int, path: Path, wait_s: float, say: Callable[[str], None]) -> None:
+    deadline = time.monotonic() + wait_s
+    told = False
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            owner = _owner(path)
+        if time.monotonic() >= deadline:
+            raise ProjectBusy(f"skipped: {owner}; waited {wait_s:.0f} s (pipeline.lock_wait_s)")
+        if not told:
+            say(f"{owner}; waiting for up to {wait_s:.0f} s")
+            told = True
+        time.sleep(POLL_S)
+
+
+def _owner(path: Path) -> str:
+    try:
+        owner = json.loads(path.read_text())
+    except json.JSONDecodeError:
+        return "another flow works in this project"
+    who = f"process {owner['pid']} ({owner['command']}, since {owner['since']})"
+    if psutil.pid_exists(owner["pid"]):
+        return f"another flow works in this project: {who}"
+    return f"{who} is gone, but its stage is still saving"
+
+
+def clear_stale_dvc_locks(root: Path, say: Callable[[str], None]) -> None:
+    """Remove what dead processes left in DVC's rwlock, with a word for each; living ones keep theirs.
+
+    DVC's lock file proper needs no care: the system frees it.
+    """
+    path = root / ".dvc" / "tmp" / "rwlock"
+    if not path.is_file():
+        return
+    try:
+        edit = zc.lockfile.LockFile(str(path.with_name("rwlock.lock")))  # as DVC does before it writes
+    except zc.lockfile.LockError:
+        return  # a living DVC edits it at this moment
+    try:
+        _drop_dead(path, say)
+    finally:
+        edit.close()
+
+
+def _drop_dead(path: Path, say: Callable[[str], None]) -> None:
+    try:
+        lock: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError:
+        say(f"{path} is not readable, cleared")
+        path.unlink()
+        return
+    written = path.stat().st_mtime
+    dead = {}
+    for info in [*lock.get("write", {}).values(), *(info for infos in lock.get("read", {}).values() for info in infos)]:
+        if not _may_live(info["pid"], written):
+            dead[info["pid"]] = info["cmd"]
+    if not dead:
+        return
+    lock["write"] = {name: info for name, info in lock.get("write", {}).items() if info["pid"] not in dead}
+    reads = {name: [info for info in infos if info["pid"] not in dead] for name, infos in lock.get("read", {}).items()}
+    lock["read"] = {name: infos for name, infos in reads.items() if infos}
+    write_atomic(path, json.dumps(lock))
+    for pid, command in sorted(dead.items()):
+        say(f"cleared the DVC lock that process {pid} ({command}) left when it died")
+
+
+def _may_live(pid: int, written: float) -> bool:
+    """Whether a process of that id exists and is old enough to have written the entry: ids are used again."""
+    try:
+        return psutil.Process(pid).create_time() <= written
+    except psutil.NoSuchProcess:
+        return False
