@@ -19,8 +19,9 @@ def register(root: str = ".") -> State[Any] | None:
         with project(root) as pipeline:
             limits = (pipeline.timeout_s.registry, pipeline.grace_s)
             sync_runs.with_options(**options(pipeline))(root, *limits)
-            runs = load_params(Path(root) / "params.yaml").runs.values()
-            for dataset in sorted({run.dataset for run in runs}):
+            params = load_params(Path(root) / "params.yaml")
+            tested = {suite.dataset for suite in params.suites.values()}
+            for dataset in sorted({run.dataset for run in params.runs.values()} & tested):
                 register_task.with_options(**options(pipeline))(dataset, root, *limits)
     except ProjectBusy as busy:
         return skip(busy)

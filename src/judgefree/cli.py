@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from judgefree.errors import JudgefreeError
+from judgefree.errors import JudgefreeError, MayPass
 
 app = typer.Typer(
     help="Train language models that improve themselves, without a paid judge and without new human labels.",
@@ -157,14 +157,21 @@ def sync() -> None:
 
 
 @app.command()
-def register(task: Annotated[str, typer.Argument(help="A data set that runs of params.yaml train on.")]) -> None:
+def register(
+    task: Annotated[str, typer.Argument(help="A data set that runs of params.yaml train on.")],
+    ledger: Annotated[Path | None, typer.Option("--ledger", help="Write the verdict to this file too.")] = None,
+) -> None:
     """Register the best run of a task, and make it champion if the gates of params.yaml let it.
 
     Example: judgefree register arithmetic
     """
+    from judgefree.files import write_atomic
     from judgefree.registry.register import register as register_task
 
-    print(register_task(ROOT, task).markdown(), end="")
+    verdict = register_task(ROOT, task).markdown()
+    print(verdict, end="")
+    if ledger:
+        write_atomic(ledger, verdict)
 
 
 @app.command()
@@ -247,7 +254,7 @@ def main() -> None:
         app()
     except JudgefreeError as error:
         print(f"judgefree: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        raise SystemExit(os.EX_TEMPFAIL if isinstance(error, MayPass) else 2) from None
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
             raise

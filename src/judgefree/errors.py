@@ -12,3 +12,7 @@ class JudgefreeError(Exception):
         super().__init__(f"{problem}\n  fix: {fix}" if fix else problem)
         self.problem = problem
         self.fix = fix
+
+
+class MayPass(JudgefreeError):
+    """A fault that may be gone when the same is tried again, such as a network that does not answer: status 75."""

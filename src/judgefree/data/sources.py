@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from judgefree.errors import JudgefreeError
+from judgefree.errors import JudgefreeError, MayPass
 from judgefree.files import sha256_file
 
 MIRROR = "JUDGEFREE_MIRROR"
@@ -86,14 +86,21 @@ def mirror_folder() -> Path:
 
 
 def _download(identity: str, revision: str, layouts: Sequence[str], mirror: Sequence[str]) -> Path:
+    import httpx
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import EntryNotFoundError, HFValidationError, RevisionResolutionError
+    from huggingface_hub.errors import (
+        EntryNotFoundError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RevisionResolutionError,
+    )
 
     try:
         return Path(snapshot_download(identity, repo_type="dataset", revision=revision, allow_patterns=list(layouts)))
-    except (OSError, EntryNotFoundError, HFValidationError, RevisionResolutionError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise JudgefreeError(
+    except (OSError, EntryNotFoundError, HFValidationError, RevisionResolutionError, httpx.TransportError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        silent = isinstance(error, (LocalEntryNotFoundError, httpx.TransportError, TimeoutError, ConnectionError))
+        raise (MayPass if silent else JudgefreeError)(
             f"cannot get the data set {identity} at revision {revision} from the hub: {reason}",
             f"without the hub, set {MIRROR} to a folder that holds {' or '.join(mirror)}; else check the network, the "
             "id and the revision",
