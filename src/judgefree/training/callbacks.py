@@ -79,7 +79,8 @@ class RunCallback(TrainerCallback):
             signal.signal(signal.SIGINT, self._stop)
         if state.global_step == 0:
             self.run.history.add(0, self.validate())
-        self.progress.start(state.global_step, state.max_steps)
+        if state.is_world_process_zero:
+            self.progress.start(state.global_step, state.max_steps)
 
     def _stop(self, number: int, frame: Any) -> None:
         log.warning("%s: saving at the next rollout boundary, then stopping", signal.Signals(number).name)
@@ -117,7 +118,7 @@ class RunCallback(TrainerCallback):
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         logs = logs or {}
-        if "train_runtime" in logs:
+        if "train_runtime" in logs or not state.is_world_process_zero:
             return
         self.run.history.add(state.global_step, logs)
         self.progress.update(state.global_step, self.run.history.rows.get(state.global_step, {}))

@@ -17,22 +17,27 @@ def launch(name: str, root: Path, settings: dict[str, Any]) -> None:
     """Train here when one process is asked for, else become `accelerate launch`, whose workers come back to here."""
     training = settings["training"]
     if training["processes"] > 1 and WORKER not in os.environ:
-        os.execvpe(sys.executable, _command(name, root, training), {**os.environ, WORKER: "1"})
+        words = command(root, training, ["-m", "judgefree", "train", name])
+        os.execvpe(sys.executable, words, {**os.environ, WORKER: "1"})
     from judgefree.training.run import train
 
     train(name, root)
 
 
-def _command(name: str, root: Path, training: dict[str, Any]) -> list[str]:
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", str(training["processes"])]
+def command(root: Path, training: dict[str, Any], worker: list[str]) -> list[str]:
+    """The launcher's command line. On CPU it is torch's own launcher, since `accelerate launch --cpu` starts one process
+    whatever number it is given."""
+    processes = str(training["processes"])
     if "accelerate_config" in training:
         config = root / training["accelerate_config"]
         if not config.is_file():
             raise JudgefreeError(f"training.accelerate_config: {config} does not exist",
                                  "write it with `accelerate config --config_file ...`")  # fmt: skip
-        command += ["--config_file", str(config)]
+        options = ["--config_file", str(config), "--num_processes", processes]
+    elif training["device"] == "cpu":
+        launcher = ["torch.distributed.run", "--standalone", "--nproc_per_node", processes]
+        return [sys.executable, "-m", *launcher, *worker]
     else:
-        command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--multi_gpu"]
-        if training["device"] == "cpu":
-            command[-1:] = ["--cpu"]
-    return [*command, "-m", "judgefree", "train", name]
+        options = ["--multi_gpu", "--num_machines", "1", "--num_processes", processes]
+        options += ["--mixed_precision", "no", "--dynamo_backend", "no"]
+    return [sys.executable, "-m", "accelerate.commands.launch", *options, *worker]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import PartialState
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback
 from transformers.utils import logging as hf_logging
 
@@ -106,11 +107,14 @@ def train(name: str, root: Path) -> None:
     job.work.mkdir(parents=True, exist_ok=True)
     options = methods.options_of(name, job.run)
     torch.manual_seed(job.run.seed)
-    checkpoint = newest_valid(job.work)
+    processes = PartialState(cpu=job.training.device == "cpu")
+    with processes.main_process_first():  # it removes what is broken
+        checkpoint = newest_valid(job.work)
     state, method_state = load_run_state(checkpoint) if checkpoint else (RunState(), {})
     records = Records(job.work / "records")
     step = int(checkpoint.name.split("-")[1]) if checkpoint else 0
-    records.cut(step)
+    if processes.is_main_process:
+        records.cut(step)
     if checkpoint:
         log.warning("%s: going on from step %d of %d", name, step, job.training.steps)
     if step < job.training.steps:
@@ -119,9 +123,8 @@ def train(name: str, root: Path) -> None:
     if state.stop_requested and not state.collapsed:
         log.warning("%s: stopped by a signal, saved in %s; the same command goes on from there", name, job.work)
         raise SystemExit(STOPPED)
-    if torch.distributed.is_initialized() and torch.distributed.get_rank() != 0:
-        return
-    publish_run(job, state, records)
+    if processes.is_main_process:
+        publish_run(job, state, records)
 
 
 def run_trainer(
@@ -162,7 +165,9 @@ def run_trainer(
         method.load_state_dict(method_state)
 
         def keep(step: int, rollout: Rollout) -> None:
-            records.add(step, trainer.policy.gather(rollout.records))
+            rows = trainer.policy.gather(rollout.records)
+            if trainer.is_world_process_zero():
+                records.add(step, rows)
 
         trainer = EpisodeTrainer(
             model, method=method, examples=examples, training=job.training, prompt=job.prompt, seed=job.run.seed,
