@@ -45,6 +45,7 @@ CATALOGUE = (
     _share("mean_token_accuracy", "demonstration tokens that are the most probable ones (supervised)"),
     _tokens("num_tokens", "tokens trained on so far"),
     Metric("bad_steps", "steps", 0, None, "steps skipped so far because a loss, reward or gradient was not finite"),
+    Metric("ratio/abs_log_mean", "nats/token", 0, None, "mean distance of the tokens' log ratio from 0"),
     _share("clip_ratio/*", "tokens whose ratio was clipped: on the low side, the high side, or either (region)"),
     Metric("sampling/*", "", None, None, "difference and importance ratio between sampler and trainer (vLLM)"),
     Metric("sampling/*/*", "", None, None, "difference and importance ratio between sampler and trainer (vLLM)"),

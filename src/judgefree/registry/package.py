@@ -59,11 +59,18 @@ def log_model(
         pip_requirements=[f"{name}=={installed(name).split('+')[0]}" for name in ("torch", "transformers", "accelerate")],
         signature=ModelSignature(Schema([ColSpec("string")]), Schema([ColSpec("string")])),
         prompt_template=prompt_template(tokenizer, prompt), metadata={"judgefree.prompt": prompt.model_dump()},
-        model_config={"max_new_tokens": max_tokens, "do_sample": False, "return_full_text": False},
+        model_config=generation_of(prompt, max_tokens),
     )  # fmt: skip
     (local_path(logged.artifact_location) / "LICENSE.txt").unlink()  # it names a page of the hub that is not there
     store.client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, model.selected_step)])
     return str(logged.model_id)
+
+
+def generation_of(prompt: PromptFormat, max_tokens: int) -> dict[str, Any]:
+    """How the pyfunc generates: as the evaluation does, but that a stop string stays at the end of the text."""
+    stop = {"stop_sequence": list(prompt.stop)} if prompt.stop else {}
+    return {"max_new_tokens": max_tokens, "do_sample": False, "return_full_text": False,
+            "add_special_tokens": not prompt.chat, **stop}  # fmt: skip
 
 
 def prompt_template(tokenizer: Any, prompt: PromptFormat) -> str:

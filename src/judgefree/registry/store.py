@@ -61,8 +61,8 @@ def open_store(root: Path) -> Store:
             )
         mlflow.set_tracking_uri(tracking_uri(root))
         mlflow.set_registry_uri(tracking_uri(root))
-        client = mlflow.MlflowClient()
         try:
+            client = mlflow.MlflowClient()
             experiment = client.get_experiment_by_name(EXPERIMENT)
         except MlflowException as error:
             if "schema" not in str(error):

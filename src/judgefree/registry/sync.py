@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from mlflow.entities import Run
 
 from judgefree.evaluation import plots
-from judgefree.files import MANIFEST, key_of, read_json
+from judgefree.files import MANIFEST, key_of, read_json, sha256_file
 from judgefree.registry.catalogue import markdown, split_finite
 from judgefree.registry.facts import ModelFacts, read_model, reports_of
 from judgefree.registry.runs import Rows, log_dataset, log_latest, log_rows, open_run, step_times
@@ -51,8 +51,8 @@ def sync_model(store: Store, name: str) -> bool:
             _log_history(store, run, history, step_times(work))
         for suite, facts in reports.items():
             _log_report(store, run, model, suite, facts)
-        log_tables(store, run, root / "models" / name / "records", {
-            suite: root / "reports" / "runs" / name / suite / "items.parquet" for suite in reports})  # fmt: skip
+        items = {suite: root / "reports" / "runs" / name / suite / "items.parquet" for suite in reports}
+        log_tables(store, run, root / "models" / name / "records", _questions(root, model), items)
         names = store.client.get_run(run.info.run_id).data.metrics
         store.client.log_text(run.info.run_id, markdown(names), "metrics.md")
         store.client.set_terminated(run.info.run_id, "FAILED" if model.status == "collapsed" else "FINISHED")
@@ -77,6 +77,14 @@ def _log_history(store: Store, run: Run, path: Path, times: Rows) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (plot := Path(folder) / "curves.png").write_bytes(plots.curves({name: (name, frame)}, CURVES))
         store.client.log_artifact(run.info.run_id, str(plot), "plots")
+
+
+def _questions(root: Path, model: ModelFacts) -> dict[str, str]:
+    """Question by id of the training rows, where data/ still holds those that the model was trained on."""
+    path = root / "data" / str(model.dataset) / "train.parquet"
+    if not path.is_file() or sha256_file(path) != model.data_sha256.get("train.parquet"):
+        return {}
+    return {row["id"]: row["question"] for row in pq.read_table(path, columns=["id", "question"]).to_pylist()}
 
 
 def _log_report(store: Store, run: Run, model: ModelFacts, suite: str, facts: Mapping[str, Any]) -> None:

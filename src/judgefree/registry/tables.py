@@ -20,13 +20,19 @@ TEXT_CHARS = 4000
 TABLES_SHOWN = 80  # their names share one tag, of which MLflow takes 8000 characters
 
 
-def log_tables(store: Store, run: Run, records: Path, items: Mapping[str, Path]) -> None:
+def log_tables(store: Store, run: Run, records: Path, questions: Mapping[str, str], items: Mapping[str, Path]) -> None:
     """A table per records file (`completions/`) and one per suite's items file (`evaluation/<suite>/items.json`), in
-    place of those that an earlier call wrote. records: a run's folder of records, which a base lacks."""
+    place of those that an earlier call wrote.
+
+    records: a run's folder of records, which a base lacks; questions: by prompt id, as far as known.
+    """
     tables = {f"evaluation/{suite}/items.json": pq.read_table(path).slice(0, ITEMS_SHOWN).to_pylist()
               for suite, path in items.items()}  # fmt: skip
     for path in sorted(records.glob("*.parquet")):
-        tables[f"completions/{path.stem}.json"] = list(first_prompts(pq.read_table(path).to_pylist()))
+        rows = first_prompts(pq.read_table(path).to_pylist())
+        tables[f"completions/{path.stem}.json"] = [
+            {"question": questions[row["prompt_id"]], **row} if row["prompt_id"] in questions else row for row in rows
+        ]
     for name, rows in tables.items():
         store.client.log_dict(run.info.run_id, as_table(rows), name)
     shown = [{"path": name, "type": "table"} for name in list(tables)[:TABLES_SHOWN]]

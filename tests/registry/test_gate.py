@@ -1,0 +1,121 @@
+"""The gate's decisions on items made by hand."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from judgefree.config import Compare, Gates
+from judgefree.errors import JudgefreeError
+from judgefree.registry.gate import Judgement, Verdict, items_needed, judge
+
+GATES = Gates(rank_by="validation", measure="pass@1", margin=0.0, min_items=30, max_unparsed_rise=0.01,
+              max_truncated_rise=0.01, max_length_ratio=1.5)  # fmt: skip
+COMPARE = Compare(resamples=1000, seed=0, confidence=0.95)
+
+
+def items(right: int, of: int, *, unparsed: int = 0, truncated: int = 0, length: float = 10.0) -> pd.DataFrame:
+    """`right` right ones first, then the `unparsed` ones; the last `truncated` were cut off."""
+    verdicts = ["correct"] * right + ["unparsed"] * unparsed + ["wrong"] * (of - right - unparsed)
+    return pd.DataFrame({
+        "id": range(of), "gold": "1", "correct": [verdict == "correct" for verdict in verdicts], "verdict": verdicts,
+        "finish_reason": ["stop"] * (of - truncated) + ["length"] * truncated, "length": length,
+        "n_samples": 4, "n_correct": [4 * (verdict == "correct") for verdict in verdicts],
+    })  # fmt: skip
+
+
+def judged(new: pd.DataFrame, old: pd.DataFrame, **gates: object) -> Judgement:
+    return judge("s", new, old, GATES.model_copy(update=gates), COMPARE)
+
+
+def test_better_is_promoted_a_tie_holds_and_worse_is_rejected() -> None:
+    better = judged(items(150, 200), items(100, 200))
+    assert better.decision == "PROMOTE" and better.gain.value == 0.25 and (better.better, better.worse) == (50, 0)
+    # 50 of 200 items differ: the mean's error is sqrt(0.25 * 0.75 / 200) = 0.0306
+    assert better.gain.low == pytest.approx(0.25 - 1.96 * 0.0306, abs=0.01)
+    tie = judged(items(100, 200), items(100, 200))
+    assert tie.decision == "HOLD" and tie.items_needed is None and "not better" in tie.reason
+    assert judged(items(100, 200), items(150, 200)).decision == "REJECT"
+
+
+def test_the_margin_must_be_cleared_by_the_lower_bound() -> None:
+    assert judged(items(150, 200), items(100, 200), margin=0.15).decision == "PROMOTE"
+    held = judged(items(150, 200), items(100, 200), margin=0.24)
+    assert held.decision == "HOLD" and held.items_needed
+    assert judged(items(100, 200), items(100, 200), margin=0.1).decision == "HOLD", "a tie is not worse"
+
+
+def test_one_point_on_twenty_items_holds_and_names_how_many_are_needed() -> None:
+    verdict = judged(items(11, 20), items(10, 20))
+    # d = 1/20, s^2 = (1/20 - 1/400) * 20/19 = 0.05; n > (1.959964^2 * 0.05) / 0.0025 = 76.83
+    assert verdict.decision == "HOLD" and verdict.items_needed == 77
+    assert "on only 20 items; 77 are needed" in verdict.reason
+    assert "on only 20 items; 30 are needed" in judged(items(20, 20), items(0, 20)).reason
+
+
+def test_too_few_items_hold_even_where_all_looks_bad() -> None:
+    assert judged(items(0, 20, unparsed=20), items(20, 20)).decision == "HOLD"
+
+
+@pytest.mark.parametrize(
+    ("new", "named"),
+    [
+        (items(150, 200, unparsed=5), "unparsed went from 0 to 0.025"),
+        (items(150, 200, truncated=5), "truncated went from 0 to 0.025"),
+        (items(150, 200, length=15.1), "length went from 10 to 15.1"),
+    ],
+)
+def test_a_broken_guard_rejects_what_is_better(new: pd.DataFrame, named: str) -> None:
+    verdict = judged(new, items(100, 200))
+    assert verdict.decision == "REJECT" and named in verdict.reason
+
+
+def test_guards_hold_at_their_limits() -> None:
+    assert judged(items(150, 200, unparsed=2, truncated=2, length=15), items(100, 200)).decision == "PROMOTE"
+
+
+def test_sampled_accuracy_needs_samples() -> None:
+    assert judged(items(150, 200), items(100, 200), measure="sampled/accuracy").gain.value == 0.25
+    without = items(150, 200).assign(n_samples=0)
+    with pytest.raises(JudgefreeError, match="draws no samples"):
+        judged(without, items(100, 200), measure="sampled/accuracy")
+
+
+def test_items_must_be_the_same() -> None:
+    with pytest.raises(JudgefreeError, match="tested on different items"):
+        judged(items(10, 40), items(10, 41))
+
+
+def test_items_needed_by_hand() -> None:
+    # d = 0.5, s = 1.5 * sqrt(4/3) / 3 ... : values 0, 0, 1, 1 have s^2 = 1/3; n > 1.959964^2 / 3 / 0.25 = 5.12
+    assert items_needed(np.array([0.0, 0, 1, 1]), 0.0, 0.95) == 6
+    assert items_needed(np.array([0.0, 0, 1, 1]), 0.25, 0.95) == 21  # d - margin = 0.25: 20.49
+    assert items_needed(np.array([0.0, 0, 1, 1]), 0.5, 0.95) is None
+    assert items_needed(np.array([1.0]), 0.0, 0.95) is None
+
+
+@given(st.lists(st.integers(-1, 1), min_size=2, max_size=60))
+def test_the_needed_number_is_the_first_that_suffices(values: list[int]) -> None:
+    differences = np.array(values, dtype=np.float64)
+    needed = items_needed(differences, 0.0, 0.95)
+    if differences.mean() <= 0:
+        assert needed is None
+        return
+    spread, mean = differences.std(ddof=1), differences.mean()
+    assert needed is not None and mean > 1.959963 * spread / math.sqrt(needed)
+    assert needed == 1 or mean <= 1.959965 * spread / math.sqrt(needed - 1)
+
+
+def test_ledger_for_people() -> None:
+    judgement = judged(items(150, 200), items(100, 200))
+    verdict = Verdict(
+        "sums", "PROMOTE", judgement.reason, "rlvr", 3, 3, "champion version 1", {"b": "collapsed"}, judgement
+    )
+    text = verdict.markdown()
+    assert "## sums: PROMOTE" in text and "rlvr (version 3) against champion version 1: +25.00 points" in text
+    assert "| pass@1 | 0.7500 | 0.5000 | +0.2500" in text and "50 better, 0 worse" in text
+    assert "- b was no candidate: collapsed" in text
+    assert verdict.ledger()["judgement"]["guards"][0]["name"] == "unparsed"
