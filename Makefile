@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export DVC_NO_ANALYTICS := true
 export DO_NOT_TRACK := 1
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check bench lock
+.PHONY: help env demo test check bench lock ui
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -27,6 +27,9 @@ demo: $(STAMP) ## Train, evaluate and compare the profile in params.yaml, then s
 	@judgefree check --quiet
 	@dvc repro
 	@judgefree table
+
+ui: $(STAMP) ## MLflow and Prefect in the browser, until Ctrl-C
+	@python -m tools.ui
 
 test: $(STAMP) ## The whole default test suite
 	@pytest -q -m "not gpu"

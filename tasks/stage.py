@@ -22,11 +22,10 @@ LEASE_S = 60  # the shortest that Prefect takes: as long does a killed flow keep
 MAY_PASS = 75  # exit status of `judgefree` for a fault that may be gone later, such as a network's time-out
 LAST_LINES = 200  # of a command's output, in which its message is looked for
 BUSY = re.compile(r"Unable to acquire lock|is busy, it is being blocked by")
-STATUS = re.compile(r"exited with (-?\d+)")
+STATUS = re.compile(r"failed to run: .*, exited with (-?\d+)")
 OUTCOMES = {"Running stage": "made", "is cached": "from cache"}
-NOISE = re.compile(
-    r"^(Running stage|Stage |> |ERROR: failed to reproduce|Verifying|Use `dvc push`|To track|\s*git add)"
-)
+HINTS = re.compile(r"To track the changes|\s*git add|To enable auto staging|\s*dvc config|Use `dvc push`")
+NOISE = re.compile(r"Running stage|Stage |> |ERROR: failed to reproduce|Generating lock file|Updating lock file")
 
 
 class StageFailed(Exception):
@@ -81,6 +80,8 @@ def execute(
     lines: deque[str] = deque(maxlen=LAST_LINES)
 
     def on_line(line: str) -> None:
+        if HINTS.match(line):
+            return  # dvc's advice, the same after every stage
         log.info(line)
         lines.append(line)
         watch(line)
