@@ -169,7 +169,7 @@ class PromptFormat(Strict):
     system: str | None = None
     chat: bool
     answer: Literal["boxed", "tag", "marker"]
-    stop: list[str] = []
+    stop: list[Annotated[str, Field(min_length=1)]] = []
 
     @model_validator(mode="after")
     def _slot(self) -> "PromptFormat":

@@ -1,5 +1,6 @@
 """Our training settings in the words of Transformers' and TRL's argument classes."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,12 @@ def common_arguments(training: Training, work: Path, seed: int) -> dict[str, Any
 
 
 def episode_arguments(training: Training, work: Path, seed: int) -> GRPOConfig:
-    """TRL's own batch arithmetic is not used; the numbers here only have to satisfy its checks."""
+    """TRL's own batch arithmetic is not used; the numbers here only have to satisfy its checks. Rows per device times
+    micro-batches is what it lets vLLM sample at once: all rows of a rollout."""
+    rows = training.rollout_size // training.processes
     arguments: dict[str, Any] = {
         **common_arguments(training, work, seed),
-        "per_device_train_batch_size": 2,
+        "per_device_train_batch_size": 2 * math.ceil(rows / training.micro_batches / 2),
         "num_generations": 2,
         "gradient_accumulation_steps": training.micro_batches,
         "steps_per_generation": training.micro_batches,

@@ -136,6 +136,10 @@ def run_trainer(
     records: Records,
     checkpoint: Path | None,
 ) -> None:
+    if job.training.engine == "vllm":
+        from judgefree.sampling.vllm_engine import require_vllm
+
+        require_vllm()
     tokenizer = AutoTokenizer.from_pretrained(job.start, local_files_only=True, padding_side="left")
     model = load_policy(job.start, job.training)
     examples = load_split(job.data, "train")
