@@ -42,7 +42,7 @@ def test_profiles_are_valid(profile: Path) -> None:
 
 def test_exponent_without_a_dot_is_a_number(tmp_path: Path) -> None:
     """PyYAML reads 1e-5 as text; YAML 1.2 as a number."""
-    text = TINY.read_text().replace("learning_rate: 2e-4", "learning_rate: 1e-5")
+    text = TINY.read_text().replace("learning_rate: 1e-4", "learning_rate: 1e-5")
     (tmp_path / "params.yaml").write_text(text)
     assert load_params(tmp_path / "params.yaml").training.learning_rate == 1e-5
 
