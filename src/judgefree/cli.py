@@ -198,7 +198,8 @@ def runs() -> None:
 
     from judgefree.registry.states import run_states
 
-    listed = Table("run", "method", "data", "seed", "state", "", box=box.SIMPLE_HEAD, pad_edge=False)
+    listed = Table("run", "method", "data", "seed", "state", box=box.SIMPLE_HEAD, pad_edge=False)
+    listed.add_column(overflow="fold")
     for run in run_states(ROOT):
         listed.add_row(run.name, run.method, run.dataset, str(run.seed), run.state, run.detail)
     Console().print(listed)

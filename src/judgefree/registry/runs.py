@@ -103,7 +103,7 @@ def step_times(work: Path) -> dict[int, dict[str, float | None]]:
     before = {"step": 0, "seconds": 0.0}
     for line in _json_lines(path):
         if line["step"] == before["step"] + 1 and line["seconds"] > before["seconds"]:
-            times[line["step"]] = {"step_time": line["seconds"] - before["seconds"]}
+            times[line["step"]] = {"step_time": round(line["seconds"] - before["seconds"], 3)}
         before = line
     return times
 
