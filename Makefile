@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=python3.x and remove .venv"; exit 2; }
 	@$(BIN)/pip install --quiet "$$(grep '^torch==' constraints.txt)" $(TORCH_ARGS)
-	@$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[pipeline,dev]'
 	@$(BIN)/pip check
 	@touch $(STAMP)
 
@@ -32,7 +32,7 @@ ui: $(STAMP) ## MLflow and Prefect in the browser, until Ctrl-C
 	@python -m tools.ui
 
 test: $(STAMP) ## The whole default test suite
-	@pytest -q -m "not gpu"
+	@pytest -q -n 2 --dist loadfile -m "not gpu"
 
 check: $(STAMP) ## Format, lint, types, constraints
 	@ruff format --check .
@@ -44,9 +44,11 @@ check: $(STAMP) ## Format, lint, types, constraints
 bench: $(STAMP) ## Speed of sampling and update against TRL, in one process
 	@OMP_NUM_THREADS=1 python benchmarks/step_time.py
 
-lock: ## Write constraints.txt anew from the newest versions that pyproject.toml allows
+lock: ## Write both constraints files anew from the newest versions that pyproject.toml allows
 	@rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
 	@.venv-lock/bin/pip install --quiet "$$(grep '^torch==' constraints.txt)" $(TORCH_ARGS)
-	@.venv-lock/bin/pip install --quiet '.[dev]'
+	@.venv-lock/bin/pip install --quiet '.[pipeline,dev]'
 	@.venv-lock/bin/pip freeze | grep -v '^judgefree' | sed 's/+cpu$$//' > constraints.txt
-	@rm -rf .venv-lock && git diff --stat constraints.txt
+	@.venv-lock/bin/pip install --quiet uv
+	@.venv-lock/bin/uv pip compile --quiet pyproject.toml --extra vllm --no-header --no-annotate -o constraints-vllm.txt
+	@rm -rf .venv-lock && git diff --stat constraints.txt constraints-vllm.txt

@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[1]
 
 def problems() -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [Requirement(line) for line in project["dependencies"] + project["optional-dependencies"]["dev"]]
+    extras = project["optional-dependencies"]
+    wanted = [Requirement(line) for line in project["dependencies"] + extras["pipeline"] + extras["dev"]]
     lines = (ROOT / "constraints.txt").read_text().split()
     pins = {canonicalize_name(name): pinned for name, pinned in (line.split("==") for line in lines)}
     found = []
