@@ -27,10 +27,15 @@ def main(mlflow_port: int, prefect_port: int) -> int:
         "MLflow": (mlflow_command(mlflow_port), mlflow_port, "health"),
         "Prefect": (server_command(prefect_port), prefect_port, "api/health"),
     }
+    settings = {
+        **environment(),
+        "PREFECT_SERVER_UI_API_URL": f"http://127.0.0.1:{prefect_port}/api",
+        "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
+    }
     print("starting MLflow and Prefect (half a minute)", flush=True)
     with ExitStack() as stack:
         guards = {
-            name: stack.enter_context(guarded(command, Path.cwd(), log_of(name), STOP_S, env=environment()))
+            name: stack.enter_context(guarded(command, Path.cwd(), log_of(name), STOP_S, env=settings))
             for name, (command, _, _) in pages.items()
         }
         for name, (_, port, health) in pages.items():
