@@ -67,8 +67,10 @@ def base(name: Name) -> None:
     Example: judgefree base tiny
     """
     from judgefree.bases.build import build_base
+    from judgefree.files import MANIFEST, read_json
 
-    build_base(name, _resolved("base", name), ROOT)
+    folder = build_base(name, _resolved("base", name), ROOT)
+    print(f"{name}: {read_json(folder / MANIFEST)['parameters']:,} parameters in {folder}")
 
 
 @app.command()
@@ -78,8 +80,13 @@ def prepare(name: Name) -> None:
     Example: judgefree prepare arithmetic
     """
     from judgefree.data.prepare import prepare as prepare_data
+    from judgefree.files import MANIFEST, read_json
 
     prepare_data(name, _resolved("data", name), ROOT)
+    facts = read_json(ROOT / "data" / name / MANIFEST)
+    rows = ", ".join(f"{split} {count:,}" for split, count in facts["rows"].items())
+    reasons = ", ".join(f"{count} {reason}" for reason, count in facts["quarantined"].items()) or "none"
+    print(f"{name}: rows {rows}; quarantined: {reasons}")
 
 
 @app.command()

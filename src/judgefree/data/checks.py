@@ -1,6 +1,7 @@
 """The verdict on a prepared data set: Great Expectations suites built in code, one validation per split and one over
 the facts of the whole. The verdict is written in a compact form of our own, without clock, paths or rows."""
 
+import logging
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,7 @@ def validate(splits: Mapping[str, Sequence[Mapping[str, Any]]], sizes: Mapping[s
     import pandas as pd
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
+    logging.getLogger("great_expectations").setLevel(logging.WARNING)  # it tells of temporary folders otherwise
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
     source = context.data_sources.add_pandas("memory")
