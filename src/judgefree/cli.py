@@ -93,13 +93,17 @@ def prepare(name: Name) -> None:
 def train(name: Name) -> None:
     """Train a run, or go on with it after a stop; makes models/NAME.
 
+    Where an MLflow store is there (`judgefree sync` and `make ui` make one), metrics are logged at every checkpoint.
+
     Example: judgefree train rlvr
     """
     settings = _resolved("train", name)
     _threads(settings)
+    from judgefree.registry.live import LiveLog
+    from judgefree.registry.place import database
     from judgefree.training.launch import launch
 
-    launch(name, ROOT, settings)
+    launch(name, ROOT, settings, LiveLog if database(ROOT).exists() else None)
 
 
 @app.command()

@@ -1,6 +1,7 @@
 """A project of its own in a temporary folder: the tiny profile made smaller still, prepared up to the first run."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,25 @@ def environment() -> dict[str, str]:
     binaries = str(Path(sys.executable).parent)
     return {**os.environ, "PATH": f"{binaries}:{os.environ['PATH']}", "PYTHONPATH": str(REPOSITORY / "src"),
             "OMP_NUM_THREADS": "1", "DVC_NO_ANALYTICS": "true"}  # fmt: skip
+
+
+def copy_checkout(target: Path) -> Path:
+    """This checkout's files, in a git repository of their own, with the small params.yaml."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=REPOSITORY, text=True, capture_output=True, check=True
+    )
+    for name in listed.stdout.splitlines():
+        if (REPOSITORY / name).is_file() and name.split("/")[0] not in ("tests", "docs", "dvc.lock"):
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(REPOSITORY / name, target / name)
+    for words in (
+        ["init", "-q"],
+        ["add", "."],
+        ["-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "start"],
+    ):
+        subprocess.run(["git", *words], cwd=target, check=True)
+    write_params(target)
+    return target
 
 
 def hashes(folder: Path) -> dict[str, str]:

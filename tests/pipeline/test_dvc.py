@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from project import REPOSITORY, environment, write_params
+from project import copy_checkout, environment, write_params
 
 from judgefree.files import seal
 
@@ -24,24 +24,6 @@ def run(root: Path, *words: str, check: bool = True) -> subprocess.CompletedProc
     if check and result.returncode:
         raise AssertionError(f"{' '.join(words)} ended with {result.returncode}:\n{result.stdout}\n{result.stderr}")
     return result
-
-
-def copy_checkout(target: Path) -> Path:
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"], cwd=REPOSITORY, text=True, capture_output=True, check=True
-    )
-    for name in listed.stdout.splitlines():
-        if (REPOSITORY / name).is_file() and name.split("/")[0] not in ("tests", "docs", "dvc.lock"):
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(REPOSITORY / name, target / name)
-    for words in (
-        ["init", "-q"],
-        ["add", "."],
-        ["-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "start"],
-    ):
-        subprocess.run(["git", *words], cwd=target, check=True)
-    write_params(target)
-    return target
 
 
 @pytest.fixture(scope="module")

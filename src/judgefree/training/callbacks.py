@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import torch
 from accelerate.utils import gather_object
@@ -39,6 +39,14 @@ class RunState:
     stop_requested: bool = False
 
 
+class LiveLog(Protocol):
+    """What hears of a run while it trains; registry/live.py tells MLflow. Nothing that a stage writes depends on it."""
+
+    def checkpoint(self, history: dict[int, dict[str, float]]) -> None: ...
+
+    def end(self, history: dict[int, dict[str, float]], status: Literal["FINISHED", "FAILED", "KILLED"]) -> None: ...
+
+
 class RunCallback(TrainerCallback):
     """validate: measures the policy on the validation rows; called at step 0 and at every checkpoint.
     method_state: what lives in the method between steps, a flat dict of JSON values and tensors.
@@ -58,6 +66,7 @@ class RunCallback(TrainerCallback):
         method_state: Callable[[], dict[str, Any]],
         select: str,
         progress: Progress,
+        live: LiveLog | None = None,
     ) -> None:
         self.run = state
         self.work = work
@@ -69,6 +78,7 @@ class RunCallback(TrainerCallback):
         self.method_state = method_state
         self.select = select
         self.progress = progress
+        self.live = live
         self.started = time.perf_counter()
 
     # -------------------------------------------------------------------------------------------------------- stop signals
@@ -137,9 +147,14 @@ class RunCallback(TrainerCallback):
         seal_checkpoint(folder)
         metric = {"validation": VALIDATION, "own_signal": OWN_SIGNAL}.get(self.select)
         prune(self.work, self.run.history.best(metric) if metric else None)
+        if self.live:
+            self.live.checkpoint(self.run.history.rows)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.progress.stop()
+        if self.live and state.is_world_process_zero:
+            collapsed, stopped = self.run.collapsed, self.run.stop_requested
+            self.live.end(self.run.history.rows, "FAILED" if collapsed else "KILLED" if stopped else "FINISHED")
 
 
 def save_run_state(folder: Path, run: RunState, method: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ Nothing here opens a process group or session; the launcher and its workers stay
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from judgefree.errors import JudgefreeError
 WORKER = "JUDGEFREE_WORKER"
 
 
-def launch(name: str, root: Path, settings: dict[str, Any]) -> None:
+def launch(name: str, root: Path, settings: dict[str, Any], tell: Callable[..., Any] | None = None) -> None:
     """Train here when one process is asked for, else become `accelerate launch`, whose workers come back to here."""
     training = settings["training"]
     if training["processes"] > 1 and WORKER not in os.environ:
@@ -21,7 +22,7 @@ def launch(name: str, root: Path, settings: dict[str, Any]) -> None:
         os.execvpe(sys.executable, words, {**os.environ, WORKER: "1"})
     from judgefree.training.run import train
 
-    train(name, root)
+    train(name, root, tell)
 
 
 def command(root: Path, training: dict[str, Any], worker: list[str]) -> list[str]:

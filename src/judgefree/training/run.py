@@ -9,7 +9,7 @@ import logging
 import os
 import shutil
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,8 @@ from judgefree.files import MANIFEST, code_hash, key_of, publish, read_json, req
 from judgefree.scoring.answers import extract
 from judgefree.scoring.grader import Grader
 from judgefree.training.arguments import episode_arguments, lora_config
-from judgefree.training.callbacks import STATE, TENSORS, RunCallback, RunState, load_run_state
-from judgefree.training.checkpoints import newest_valid
+from judgefree.training.callbacks import STATE, TENSORS, LiveLog, RunCallback, RunState, load_run_state
+from judgefree.training.checkpoints import newest_valid, step_of
 from judgefree.training.engines import make_engine
 from judgefree.training.history import OWN_SIGNAL, VALIDATION, selected_step
 from judgefree.training.policy import Engine, TrainedPolicy
@@ -59,6 +59,7 @@ class Job:
     prompt: PromptFormat
     grading: dict[str, Any]
     key: str
+    made_from: dict[str, Any]  # what MLflow shows: the resolved settings and the sha256 of the split files
 
     @property
     def start(self) -> Path:
@@ -77,6 +78,20 @@ class Job:
         return self.root / "models" / self.name
 
 
+@dataclass
+class Standing:
+    """Where a run stands: what it knows, what its method knew, its records, the checkpoint it goes on from."""
+
+    state: RunState
+    method_state: dict[str, Any]
+    records: Records
+    checkpoint: Path | None
+
+    @property
+    def step(self) -> int:
+        return step_of(self.checkpoint) if self.checkpoint else 0
+
+
 def read_job(name: str, root: Path) -> Job:
     """Raises JudgefreeError when the run is not resolved, or when its inputs are missing or not as written."""
     path = root / "resolved" / "train" / f"{name}.json"
@@ -88,16 +103,19 @@ def read_job(name: str, root: Path) -> Job:
     start = verify(root / "models" / run.start_from)
     splits = read_json(root / "data" / run.dataset / MANIFEST)["files"]
     sources = [PACKAGE / name for name in SHARED_CODE] + [PACKAGE / "methods" / f"{run.method}.py"]
-    key = key_of(
-        "train", resolved, start["files"], {k: v for k, v in splits.items() if k in ("train.parquet", "validation.parquet")},
-        code_hash(sources),
-    )  # fmt: skip
+    read = {name: facts for name, facts in splits.items() if name in ("train.parquet", "validation.parquet")}
+    key = key_of("train", resolved, start["files"], read, code_hash(sources))
+    made_from = {"settings": resolved, "data_sha256": {name: facts["sha256"] for name, facts in read.items()}}
     training = Training.model_validate(resolved["training"])
-    return Job(name, root, run, training, PromptFormat.model_validate(resolved["prompt"]), resolved["grading"], key)
+    return Job(
+        name, root, run, training, PromptFormat.model_validate(resolved["prompt"]), resolved["grading"], key, made_from
+    )
 
 
-def train(name: str, root: Path) -> None:
+def train(name: str, root: Path, tell: Callable[[Path, str, str, Path], LiveLog] | None = None) -> None:
     """Train a run to its end, or go on with it; publishes models/<name>.
+
+    tell: makes from root, name, key and work folder what hears of the metrics at every checkpoint.
 
     Raises JudgefreeError for bad input, SystemExit(143) after a SIGTERM once the checkpoint is saved.
     """
@@ -109,33 +127,29 @@ def train(name: str, root: Path) -> None:
     torch.manual_seed(job.run.seed)
     processes = PartialState(cpu=job.training.device == "cpu")
     with processes.main_process_first():  # it removes what is broken
-        checkpoint = newest_valid(job.work)
-    state, method_state = load_run_state(checkpoint) if checkpoint else (RunState(), {})
-    records = Records(job.work / "records")
-    step = int(checkpoint.name.split("-")[1]) if checkpoint else 0
+        standing = find_standing(job)
     if processes.is_main_process:
-        records.cut(step)
-    if checkpoint:
-        log.warning("%s: going on from step %d of %d", name, step, job.training.steps)
-    if step < job.training.steps:
+        standing.records.cut(standing.step)
+    if standing.checkpoint:
+        log.warning("%s: going on from step %d of %d", name, standing.step, job.training.steps)
+    if standing.step < job.training.steps:
         with Grader(job.grading["workers"], job.grading["timeout_s"]) as grader:
-            run_trainer(job, options, grader, state, method_state, records, checkpoint)
-    if state.stop_requested and not state.collapsed:
+            live = tell(root, name, job.key, job.work) if tell else None
+            run_trainer(job, options, grader, standing, live)
+    if standing.state.stop_requested and not standing.state.collapsed:
         log.warning("%s: stopped by a signal, saved in %s; the same command goes on from there", name, job.work)
         raise SystemExit(STOPPED)
     if processes.is_main_process:
-        publish_run(job, state, records)
+        publish_run(job, standing)
 
 
-def run_trainer(
-    job: Job,
-    options: Any,
-    grader: Grader,
-    state: RunState,
-    method_state: dict[str, Any],
-    records: Records,
-    checkpoint: Path | None,
-) -> None:
+def find_standing(job: Job) -> Standing:
+    checkpoint = newest_valid(job.work)
+    state, method_state = load_run_state(checkpoint) if checkpoint else (RunState(), {})
+    return Standing(state, method_state, Records(job.work / "records"), checkpoint)
+
+
+def run_trainer(job: Job, options: Any, grader: Grader, standing: Standing, live: LiveLog | None) -> None:
     if job.training.engine == "vllm":
         from judgefree.sampling.vllm_engine import require_vllm
 
@@ -154,9 +168,10 @@ def run_trainer(
         return trainer.policy.tokens_sampled if isinstance(trainer, EpisodeTrainer) else 0
 
     callback = RunCallback(
-        state, job.work, records, save_every=job.training.save_every, boundary=job.training.updates_per_rollout,
+        standing.state, job.work, standing.records,
+        save_every=job.training.save_every, boundary=job.training.updates_per_rollout,
         max_bad_steps=job.training.max_bad_steps, validate=validate, select=job.run.select,
-        method_state=lambda: method.state_dict() if method else {}, progress=Progress(job.name, tokens),
+        method_state=lambda: method.state_dict() if method else {}, progress=Progress(job.name, tokens), live=live,
     )  # fmt: skip
     if job.run.method == methods.SFT:
         trainer = sft_trainer(
@@ -166,12 +181,12 @@ def run_trainer(
         method = methods.METHODS[job.run.method](
             options, methods.Setting(job.training, job.prompt, grader, job.run.seed)
         )
-        method.load_state_dict(method_state)
+        method.load_state_dict(standing.method_state)
 
         def keep(step: int, rollout: Rollout) -> None:
             rows = trainer.policy.gather(rollout.records)
             if trainer.is_world_process_zero():
-                records.add(step, rows)
+                standing.records.add(step, rows)
 
         trainer = EpisodeTrainer(
             model, method=method, examples=examples, training=job.training, prompt=job.prompt, seed=job.run.seed,
@@ -179,7 +194,7 @@ def run_trainer(
             args=episode_arguments(job.training, job.work, job.run.seed), peft_config=lora_config(job.training),
         )  # fmt: skip
     trainer.remove_callback(PrinterCallback)  # our own progress speaks for the run
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    trainer.train(resume_from_checkpoint=str(standing.checkpoint) if standing.checkpoint else None)
 
 
 def load_policy(folder: Path, training: Training) -> Any:
@@ -219,15 +234,14 @@ def validation_scores(
     }
 
 
-def publish_run(job: Job, state: RunState, records: Records) -> None:
+def publish_run(job: Job, standing: Standing) -> None:
     """Assemble models/<run> from the selected checkpoint and move it into place."""
-    checkpoint = newest_valid(job.work)
+    state, checkpoint = standing.state, newest_valid(job.work)
     if checkpoint is None:
         raise JudgefreeError(f"run {job.name} collapsed before its first checkpoint: {state.bad_steps} steps were not "
                              "finite", "lower training.learning_rate or save more often")  # fmt: skip
-    state = RunState(load_run_state(checkpoint)[0].history, state.bad_steps, state.collapsed)
-    last = int(checkpoint.name.split("-")[1])
-    chosen = selected_step(state.history, job.run.select, last)
+    history, last = load_run_state(checkpoint)[0].history, step_of(checkpoint)
+    chosen = selected_step(history, job.run.select, last)
     source = job.work / f"checkpoint-{chosen}"
     verify(source)
     final = job.work / "final"
@@ -237,15 +251,15 @@ def publish_run(job: Job, state: RunState, records: Records) -> None:
     for file in (STATE, TENSORS):
         if (checkpoint / file).is_file():
             shutil.copy(checkpoint / file, final / file)
-    state.history.save_parquet(final / "history.parquet")
-    records.publish(final / "records", job.training.save_every)
+    history.save_parquet(final / "history.parquet")
+    standing.records.publish(final / "records", job.training.save_every)
     metric = OWN_SIGNAL if job.run.select == "own_signal" else VALIDATION
     seal(final, {
         "kind": "run", "key": job.key, "method": job.run.method, "dataset": job.run.dataset, "seed": job.run.seed,
         "start_from": job.run.start_from, "select": job.run.select, "selected_step": chosen, "steps": last,
         "status": "collapsed" if state.collapsed else "finished", "bad_steps": state.bad_steps,
-        "best": state.history.rows[best].get(metric) if (best := state.history.best(metric)) else None,
-        "last": state.history.last(metric),
+        "best": history.rows[best].get(metric) if (best := history.best(metric)) else None,
+        "last": history.last(metric), **job.made_from,
     })  # fmt: skip
     publish(final, job.target)
     print(f"{job.name}: step {chosen} of {last} published in {os.path.relpath(job.target, job.root)}")
