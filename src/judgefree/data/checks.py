@@ -30,7 +30,8 @@ def validate(splits: Mapping[str, Sequence[Mapping[str, Any]]], sizes: Mapping[s
     import pandas as pd
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
-    logging.getLogger("great_expectations").setLevel(logging.WARNING)  # it tells of temporary folders otherwise
+    # That module sets itself to INFO when it is imported, to tell of temporary folders.
+    logging.getLogger("great_expectations.data_context.types.base").setLevel(logging.WARNING)
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
     source = context.data_sources.add_pandas("memory")
