@@ -45,7 +45,10 @@ warnings.filterwarnings("ignore", message=".*gradient_checkpointing.*", category
 SPACE_PER_WEIGHT = 14  # three checkpoints of weights, two Adam moments and change, and the published copy
 STOPPED = 143  # the exit status of a run that SIGTERM ended after its checkpoint was saved
 PACKAGE = Path(__file__).parents[1]
-SHARED_CODE = ("advantages.py", "episodes.py", "files.py", "prompting.py", "sampling", "scoring", "training")
+SHARED_CODE = (
+    "advantages.py", "data/splits.py", "data/tables.py", "episodes.py", "files.py", "prompting.py", "sampling", "scoring",
+    "training",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
