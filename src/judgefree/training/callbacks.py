@@ -161,7 +161,8 @@ def save_run_state(folder: Path, run: RunState, method: dict[str, Any]) -> None:
     write_atomic(folder / HISTORY, run.history.to_text())
     tensors = {key: value for key, value in method.items() if isinstance(value, torch.Tensor)}
     plain = {key: value for key, value in method.items() if key not in tensors}
-    write_atomic(folder / STATE, json.dumps({"bad_steps": run.bad_steps, "method": plain}, sort_keys=True))
+    facts = {"bad_steps": run.bad_steps, "collapsed": run.collapsed, "method": plain}
+    write_atomic(folder / STATE, json.dumps(facts, sort_keys=True))
     if tensors:
         save_file({key: value.contiguous() for key, value in tensors.items()}, folder / TENSORS)
 
@@ -170,4 +171,4 @@ def load_run_state(folder: Path) -> tuple[RunState, dict[str, Any]]:
     saved = json.loads((folder / STATE).read_text(encoding="utf-8"))
     history = History.from_text((folder / HISTORY).read_text(encoding="utf-8"))
     tensors = load_file(folder / TENSORS) if (folder / TENSORS).is_file() else {}
-    return RunState(history, saved["bad_steps"]), {**saved["method"], **tensors}
+    return RunState(history, saved["bad_steps"], saved["collapsed"]), {**saved["method"], **tensors}
