@@ -229,10 +229,10 @@ def doctor(
         print(f"mended: {done}")
     findings = checks.examine(ROOT)
     for finding in findings:
-        print(f"{finding.problem}\n  fix: {finding.command}")
-    if findings:
+        print(f"{finding.problem}\n  {'fix' if finding.fault else 'if you want'}: {finding.command}")
+    if any(finding.fault for finding in findings):
         raise SystemExit(1)
-    print("all is well")
+    print("nothing is wrong" if findings else "all is well")
 
 
 def _resolved(kind: str, name: str) -> dict[str, Any]:
