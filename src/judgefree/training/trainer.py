@@ -66,7 +66,7 @@ class EpisodeTrainer(GRPOTrainer):
         self.seed = seed
         self.on_rollout = on_rollout
         engine = make_engine(self, training, prompt)
-        self.policy = TrainedPolicy(tokenizer, prompt, training.sampling, seed, engine, self.logprobs)
+        self.policy = TrainedPolicy(tokenizer, prompt, training, seed, engine, self.logprobs)
         self._updates: list[tuple[list[Batch], Denominators]] = []
         self._counts: Denominators | None = None
         self._rewards_broken = False
