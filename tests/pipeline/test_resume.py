@@ -35,21 +35,25 @@ def start(root: Path, run: str) -> subprocess.Popen[str]:
     )
 
 
-def wait_for(root: Path, pattern: str, process: subprocess.Popen[str], count: int = 1) -> None:
-    while len(list(root.glob(pattern))) < count:
-        if process.poll() is not None:
-            raise AssertionError(f"ended too early: {process.communicate()[0]}")
-        time.sleep(0.01)
+def folders(root: Path) -> set[Path]:
+    """Work folders of all runs so far; a test takes them before its run, whose own is the one that is new."""
+    return set(root.glob(".work/train/*"))
+
+
+def wait_for(root: Path, before: set[Path], name: str, process: subprocess.Popen[str]) -> Path:
+    """The path of a file in the work folder of the run that is not in `before`, once it is there."""
+    while True:
+        for folder in folders(root) - before:
+            if (folder / name).exists():
+                return folder / name
+        assert process.poll() is None, f"ended too early: {process.communicate()[0]}"
+        time.sleep(0.005)
 
 
 def wait_for_step(root: Path, before: set[Path], step: int, process: subprocess.Popen[str]) -> None:
-    """Until the run that works in a folder not in `before` has done `step` steps (0: has begun)."""
-    while True:
-        (folder,) = set(root.glob(".work/train/*")) - before or {root}
-        timings = folder / "timings.jsonl"
-        done = timings.read_text().count("\n") if timings.is_file() else 0
-        if folder != root and done >= step:
-            return
+    """Until the new run has logged `step` steps; it logs the first one a moment after it has begun."""
+    timings = wait_for(root, before, "timings.jsonl", process)
+    while timings.read_text().count("\n") < step:
         assert process.poll() is None, f"ended too early: {process.communicate()[0]}"
         time.sleep(0.005)
 
@@ -61,9 +65,9 @@ def test_kill_at_a_random_moment(project: Path, untouched: dict[str, dict[str, s
     shutil.rmtree(project / "models" / run, ignore_errors=True)
     if run == "warmup":
         shutil.rmtree(project / ".work" / "train")
-    before = set(project.glob(".work/train/*"))
+    before = folders(project)
     process = start(project, run)
-    wait_for_step(project, before, draw.randrange(0, 7), process)
+    wait_for_step(project, before, draw.randrange(1, 7), process)
     time.sleep(draw.random() * 0.05)
     process.kill()
     assert process.wait() == -signal.SIGKILL and not (project / "models" / run).exists()
@@ -73,12 +77,12 @@ def test_kill_at_a_random_moment(project: Path, untouched: dict[str, dict[str, s
 
 def test_kill_between_checkpoint_and_seal(project: Path, untouched: dict[str, dict[str, str]]) -> None:
     """The moment that a plain trainer gets wrong: files of a checkpoint are there, the last of them is not."""
+    before = folders(project)
     process = start(project, "rlvr")
-    wait_for(project, ".work/train/*/checkpoint-8/model.safetensors", process)
+    weights = wait_for(project, before, "checkpoint-8/model.safetensors", process)
     process.kill()
     process.wait()
-    manifest = next(iter(project.glob(".work/train/*/checkpoint-8"))) / "manifest.json"
-    manifest.unlink(missing_ok=True)
+    (weights.parent / "manifest.json").unlink(missing_ok=True)
     shutil.rmtree(project / "models" / "rlvr", ignore_errors=True)
     again = command(project, "judgefree", "train", "rlvr")
     assert "checkpoint-8 was not finished" in again.stderr and "going on from step 4 of 8" in again.stderr
@@ -86,9 +90,11 @@ def test_kill_between_checkpoint_and_seal(project: Path, untouched: dict[str, di
 
 
 def test_corrupted_newest_checkpoint_is_passed_over(project: Path, untouched: dict[str, dict[str, str]]) -> None:
+    before = folders(project)
     command(project, "judgefree", "train", "rlvr")
     shutil.rmtree(project / "models" / "rlvr")
-    (weights,) = project.glob(".work/train/*/checkpoint-8/optimizer.pt")
+    (folder,) = folders(project) - before
+    weights = folder / "checkpoint-8" / "optimizer.pt"
     content = bytearray(weights.read_bytes())
     content[len(content) // 2] ^= 1
     weights.write_bytes(content)
@@ -107,14 +113,16 @@ def test_full_disk_is_a_clear_error(project: Path, untouched: dict[str, dict[str
 
 
 def test_sigterm_saves_and_ends(project: Path, untouched: dict[str, dict[str, str]]) -> None:
+    before = folders(project)
     process = start(project, "rlvr")
-    wait_for(project, ".work/train/*/timings.jsonl", process, 2)
+    wait_for(project, before, "timings.jsonl", process)
     process.send_signal(signal.SIGTERM)
     output = process.communicate()[0]
     if (project / "models" / "rlvr").exists():
         pytest.fail("the run ended before the signal reached it")
     assert process.returncode == 143 and "the same command goes on from there" in output
-    assert list(project.glob(".work/train/*/checkpoint-*/manifest.json"))
+    (folder,) = folders(project) - before
+    assert list(folder.glob("checkpoint-*/manifest.json"))
     again = command(project, "judgefree", "train", "rlvr")
     assert "going on from step" in again.stderr
     assert hashes(project / "models" / "rlvr") == untouched["rlvr"]
