@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from judgefree.config import PromptFormat, Run, Training
 from judgefree.episodes import Method
 from judgefree.errors import JudgefreeError
-from judgefree.methods import rlvr, sft
+from judgefree.methods import rlif, rlvr, sft
 from judgefree.scoring.grader import Grader
 
 SFT = "sft"  # imitation of demonstrations is TRL's SFTTrainer, not a game with a reward
@@ -25,8 +25,8 @@ class Setting:
     seed: int
 
 
-METHODS: dict[str, Callable[[Any, Setting], Method]] = {"rlvr": rlvr.Rlvr}
-OPTIONS: dict[str, type[BaseModel]] = {SFT: sft.Options, "rlvr": rlvr.Options}
+METHODS: dict[str, Callable[[Any, Setting], Method]] = {"rlif": rlif.Rlif, "rlvr": rlvr.Rlvr}
+OPTIONS: dict[str, type[BaseModel]] = {SFT: sft.Options, "rlif": rlif.Options, "rlvr": rlvr.Options}
 
 
 def options_of(name: str, run: Run) -> Any:

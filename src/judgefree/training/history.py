@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 VALIDATION = "validation/pass@1"
-OWN_SIGNAL = "own_signal"
+OWN_SIGNAL = "own_signal"  # at checkpoints: the mean of ROLLOUT_SIGNAL since the checkpoint before
+ROLLOUT_SIGNAL = "own_signal/rollout"  # what a method without labels says of each rollout
 
 # Trainer's and TRL's values that depend on the clock or repeat others; a history must be the same bytes on every machine.
 LEFT_OUT = ("step_time", "epoch", "runtime", "per_second", "total_flos", "train_loss", "num_input_tokens_seen")
@@ -30,6 +31,11 @@ class History:
     def last(self, metric: str) -> float | None:
         values = [self.rows[step][metric] for step in sorted(self.rows) if metric in self.rows[step]]
         return values[-1] if values else None
+
+    def mean_between(self, metric: str, after: int, until: int) -> float | None:
+        """Mean of a metric over the steps in (after, until] that measured it."""
+        values = [row[metric] for step, row in sorted(self.rows.items()) if after < step <= until and metric in row]
+        return sum(values) / len(values) if values else None
 
     def to_text(self) -> str:
         return "".join(json.dumps({"step": step, **self.rows[step]}) + "\n" for step in sorted(self.rows))

@@ -28,10 +28,11 @@ from judgefree.files import MANIFEST, code_hash, key_of, publish, read_json, req
 from judgefree.scoring.answers import extract
 from judgefree.scoring.grader import Grader
 from judgefree.training.arguments import episode_arguments, lora_config
-from judgefree.training.callbacks import STATE, TENSORS, LiveLog, RunCallback, RunState, load_run_state
+from judgefree.training.callbacks import STATE, TENSORS, LiveLog, RunCallback, RunState, has_ended, load_run_state
 from judgefree.training.checkpoints import newest_valid, step_of
 from judgefree.training.engines import make_engine
 from judgefree.training.history import OWN_SIGNAL, VALIDATION, selected_step
+from judgefree.training.monitor import collapse_facts
 from judgefree.training.policy import Engine, TrainedPolicy
 from judgefree.training.progress import Progress
 from judgefree.training.records import Records
@@ -132,7 +133,7 @@ def train(name: str, root: Path, tell: Callable[[Path, str, str, Path], LiveLog]
         standing.records.cut(standing.step)
     if standing.checkpoint:
         log.warning("%s: going on from step %d of %d", name, standing.step, job.training.steps)
-    if standing.step < job.training.steps:
+    if standing.step < job.training.steps and not standing.state.collapsed:
         with Grader(job.grading["workers"], job.grading["timeout_s"]) as grader:
             live = tell(root, name, job.key, job.work) if tell else None
             run_trainer(job, options, grader, standing, live)
@@ -171,7 +172,8 @@ def run_trainer(job: Job, options: Any, grader: Grader, standing: Standing, live
         standing.state, job.work, standing.records,
         save_every=job.training.save_every, boundary=job.training.updates_per_rollout,
         max_bad_steps=job.training.max_bad_steps, validate=validate, select=job.run.select,
-        method_state=lambda: method.state_dict() if method else {}, progress=Progress(job.name, tokens), live=live,
+        method_state=lambda: method.state_dict() if method else {}, progress=Progress(job.name, tokens),
+        monitor=job.training.monitor, live=live,
     )  # fmt: skip
     if job.run.method == methods.SFT:
         trainer = sft_trainer(
@@ -241,7 +243,10 @@ def publish_run(job: Job, standing: Standing) -> None:
         raise JudgefreeError(f"run {job.name} collapsed before its first checkpoint: {state.bad_steps} steps were not "
                              "finite", "lower training.learning_rate or save more often")  # fmt: skip
     history, last = load_run_state(checkpoint)[0].history, step_of(checkpoint)
-    chosen = selected_step(history, job.run.select, last)
+    collapsed = state.collapsed or has_ended(history)
+    # what a collapsed run ends with is of no use: rather than the last weights, those that it was surest of by itself
+    rule = "own_signal" if collapsed and job.run.select == "last" else job.run.select
+    chosen = selected_step(history, rule, last)
     source = job.work / f"checkpoint-{chosen}"
     verify(source)
     final = job.work / "final"
@@ -254,12 +259,16 @@ def publish_run(job: Job, standing: Standing) -> None:
     history.save_parquet(final / "history.parquet")
     standing.records.publish(final / "records", job.training.save_every)
     metric = OWN_SIGNAL if job.run.select == "own_signal" else VALIDATION
+    seen = {
+        name.removeprefix("monitor/") for row in history.rows.values() for name in row if name.startswith("monitor/")
+    }
     seal(final, {
         "kind": "run", "key": job.key, "method": job.run.method, "dataset": job.run.dataset, "seed": job.run.seed,
         "start_from": job.run.start_from, "select": job.run.select, "selected_step": chosen, "steps": last,
-        "status": "collapsed" if state.collapsed else "finished", "bad_steps": state.bad_steps,
+        "status": "collapsed" if collapsed else "finished", "bad_steps": state.bad_steps,
         "best": history.rows[best].get(metric) if (best := history.best(metric)) else None,
-        "last": history.last(metric), **job.made_from,
+        "last": history.last(metric), "collapse": collapse_facts(history.rows),
+        "alarms": sorted(seen - {"alarms", "collapsed"}), **job.made_from,
     })  # fmt: skip
     publish(final, job.target)
     print(f"{job.name}: step {chosen} of {last} published in {os.path.relpath(job.target, job.root)}")

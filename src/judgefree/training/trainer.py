@@ -24,6 +24,7 @@ from judgefree.episodes import Example, Method, Rollout, Turn
 from judgefree.training.batches import Row, balanced_chunks, pad_batch, select_tokens, split_updates
 from judgefree.training.certainty import CertaintyMeter
 from judgefree.training.loss import Denominators, LossInputs, aggregate, token_losses
+from judgefree.training.monitor import variety
 from judgefree.training.order import examples_at
 from judgefree.training.policy import Engine, TrainedPolicy
 
@@ -241,6 +242,7 @@ class EpisodeTrainer(GRPOTrainer):
             metrics["completions/max_length"] = float(max(lengths))
             clipped = sum(turn.finish_reason == "length" for turn in rollout.turns)
             metrics["completions/clipped_ratio"] = clipped / len(lengths)
+            metrics |= variety([turn.completion_ids for turn in rollout.turns])
             metrics["frac_reward_zero_std"] = sum(turn.dead for turn in rollout.turns) / len(lengths)
         for several in zip(*(sorted(one.items()) for one in self.policy.gather([metrics])), strict=True):
             values = [value for _, value in several]
