@@ -245,10 +245,10 @@ class Vllm(Strict):
 class Monitor(Strict):
     """Limits of the collapse monitor (training/monitor.py), over means of `window` rollouts.
 
-    As multiples of the run's first `window` rollouts: entropy, length, distinct pairs of tokens, entropy of all answers
-    and of those within a group, gradient norm. Fixed: shares of repeated four-token sequences, of completions that are
-    cut off and that have no readable answer, and the KL divergence from the reference in nats per token.
-    validation_low: share of the best validation pass@1 so far. alarms_of_collapse: so many at once are a collapse.
+    As multiples of the run's first `window` rollouts: entropy, length, distinct pairs of tokens, entropy of all answers,
+    gradient norm. Fixed: entropy of the answers within a group (nats); shares of repeated four-token sequences, of
+    completions that are cut off and that have no readable answer; KL divergence from the reference (nats per token).
+    validation_low: share of the best validation pass@1 so far. alarms_of_collapse: so many new ones are a collapse.
     stop: a run that collapsed ends there and hands on its best checkpoint; without it it goes on, and is marked.
     """
 
@@ -258,7 +258,7 @@ class Monitor(Strict):
     length_high: Annotated[float, Field(gt=1)]
     distinct_low: Share
     answers_low: Share
-    cluster_entropy_high: Annotated[float, Field(gt=1)]
+    cluster_entropy_high: Positive
     repetition_high: Share
     clipped_high: Share
     unparsed_high: Share

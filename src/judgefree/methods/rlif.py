@@ -108,13 +108,14 @@ class Rlif:
         for turn, advantage, is_dead in zip(turns, advantages, dead, strict=True):
             turn.advantage, turn.dead = float(advantage), bool(is_dead)
         golds = [example.answer for example in examples for _ in range(size)]
+        shown: Sequence[float | None] = [None] * len(turns) if certainties is None else certainties
         records = [
             _record(turn, completion.text, answer, gold)
             | {"cluster": share, "format": form, "certainty": certainty, "reward": reward}
             for turn, completion, answer, gold, share, form, certainty, reward in zip(
-                turns, completions, answers, golds, shares, formats, certainties or [None] * len(turns), rewards, strict=True
+                turns, completions, answers, golds, shares, formats, shown, rewards, strict=True
             )
-        ]  # fmt: skip
+        ]
         metrics = {"reward": _mean(rewards), "reward/cluster": _mean(shares), "reward/format": _mean(formats)}
         if certainties is not None:
             metrics["reward/certainty"] = _mean(certainties)
@@ -156,8 +157,12 @@ class Rlif:
         return {name: weights.get(name) or 1.0 for name in channels}
 
     def _vote_accuracy(
-        self, examples: Sequence[Example], keys: Sequence[Sequence[str | None]], answers: Sequence[str | None], policy: Policy
-    ) -> dict[str, float]:  # fmt: skip
+        self,
+        examples: Sequence[Example],
+        keys: Sequence[Sequence[str | None]],
+        answers: Sequence[str | None],
+        policy: Policy,
+    ) -> dict[str, float]:
         """How often the most frequent answer is right, among the examples of all processes that have a gold answer; no
         vote is wrong, a vote that the grader gave up on is left out. For the reader: nothing is learnt from it."""
         pairs = []

@@ -22,7 +22,7 @@ from judgefree.config import Monitor
 from judgefree.errors import JudgefreeError
 from judgefree.files import write_atomic
 from judgefree.training.checkpoints import prune, seal_checkpoint
-from judgefree.training.history import OWN_SIGNAL, ROLLOUT_SIGNAL, VALIDATION, History
+from judgefree.training.history import OWN_SIGNAL, ROLLOUT_SIGNAL, History, signal_of
 from judgefree.training.monitor import ROLLOUT, alarms, covariance_is_idle, has_collapsed
 from judgefree.training.progress import Progress
 from judgefree.training.records import Records
@@ -163,7 +163,7 @@ class RunCallback(TrainerCallback):
             return
         before = history.last(ALARMS) or 0.0
         standing = alarms(history.rows, self.monitor)
-        collapsed = has_ended(history) or has_collapsed(standing, self.monitor, labels=self.select == "validation")
+        collapsed = has_ended(history) or has_collapsed(history.rows, self.monitor, labels=self.select == "validation")
         history.add(step, {ALARMS: len(standing), COLLAPSED: collapsed, **{f"monitor/{name}": 1 for name in standing}})
         if len(standing) > before:
             log.warning("step %d: collapse monitor: %s", step, ", ".join(standing))
@@ -193,7 +193,7 @@ class RunCallback(TrainerCallback):
         save_run_state(folder, self.run, self.method_state())
         self.records.flush(state.global_step)
         seal_checkpoint(folder)
-        prune(self.work, self.run.history.best(VALIDATION if self.select == "validation" else OWN_SIGNAL))
+        prune(self.work, self.run.history.best(signal_of(self.run.history, self.select)))
         if self.live:
             self.live.checkpoint(self.run.history.rows)
 

@@ -60,6 +60,13 @@ class History:
         pq.write_table(pa.table(columns), path)
 
 
+def signal_of(history: History, rule: str) -> str:
+    """The metric by which a run's best checkpoint is known: validation where the rule says so, or where the method has no
+    signal of its own."""
+    own = any(OWN_SIGNAL in row for row in history.rows.values())
+    return OWN_SIGNAL if own and rule != "validation" else VALIDATION
+
+
 def selected_step(history: History, rule: str, last_step: int) -> int:
     """The step whose weights the run hands on: best validation, best own signal (first of equals), or the last."""
     metric = {"validation": VALIDATION, "own_signal": OWN_SIGNAL}.get(rule)

@@ -41,7 +41,7 @@ RULES = (
     Rule("length_high", ROLLOUT, "above", True),
     Rule("distinct_low", "completions/distinct_2", "below", True),
     Rule("answers_low", "answers/entropy", "below", True),
-    Rule("cluster_entropy_high", "cluster/entropy", "above", True),
+    Rule("cluster_entropy_high", "cluster/entropy", "above", False),
     Rule("repetition_high", "completions/repetition", "above", False),
     Rule("clipped_high", "completions/clipped_ratio", "above", False),
     Rule("unparsed_high", "completions/unparsed_ratio", "above", False),
@@ -73,10 +73,20 @@ def alarms(rows: Rows, limits: Monitor) -> list[str]:
     return standing
 
 
-def has_collapsed(standing: Sequence[str], limits: Monitor, labels: bool) -> bool:
-    """Enough alarms at once; or, where the run may look at labels, the fall of validation pass@1 alone."""
-    unlabelled = [name for name in standing if name != "validation_low"]
-    return len(unlabelled) >= limits.alarms_of_collapse or (labels and len(unlabelled) < len(standing))
+def has_collapsed(rows: Rows, limits: Monitor, labels: bool) -> bool:
+    """Whether enough alarms stand at once that did not stand in the first `window` rollouts (a collapse is a fall: a base
+    that never gives an answer has not collapsed); or, for a run that may look at labels, `validation_low` alone."""
+    rollouts = [step for step, row in sorted(rows.items()) if ROLLOUT in row]
+    began = {step: rows[step] for step in rollouts[: limits.window]}
+    fallen = set(alarms(rows, limits)) - set(alarms(began, limits))
+    return len(fallen - {"validation_low"}) >= limits.alarms_of_collapse or (labels and "validation_low" in fallen)
+
+
+def alarm_counts(rows: Rows) -> dict[str, int]:
+    """In how many rollouts each alarm stood, as the history logged them; those that never did are left out."""
+    names = [*(rule.name for rule in RULES), "validation_low"]
+    counts = {name: sum(f"monitor/{name}" in row for row in rows.values()) for name in names}
+    return {name: count for name, count in counts.items() if count}
 
 
 def collapse_facts(rows: Rows) -> dict[str, Any] | None:

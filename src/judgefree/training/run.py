@@ -31,8 +31,8 @@ from judgefree.training.arguments import episode_arguments, lora_config
 from judgefree.training.callbacks import STATE, TENSORS, LiveLog, RunCallback, RunState, has_ended, load_run_state
 from judgefree.training.checkpoints import newest_valid, step_of
 from judgefree.training.engines import make_engine
-from judgefree.training.history import OWN_SIGNAL, VALIDATION, selected_step
-from judgefree.training.monitor import collapse_facts
+from judgefree.training.history import OWN_SIGNAL, VALIDATION, selected_step, signal_of
+from judgefree.training.monitor import alarm_counts, collapse_facts
 from judgefree.training.policy import Engine, TrainedPolicy
 from judgefree.training.progress import Progress
 from judgefree.training.records import Records
@@ -244,9 +244,9 @@ def publish_run(job: Job, standing: Standing) -> None:
                              "finite", "lower training.learning_rate or save more often")  # fmt: skip
     history, last = load_run_state(checkpoint)[0].history, step_of(checkpoint)
     collapsed = state.collapsed or has_ended(history)
-    # what a collapsed run ends with is of no use: rather than the last weights, those that it was surest of by itself
-    rule = "own_signal" if collapsed and job.run.select == "last" else job.run.select
-    chosen = selected_step(history, rule, last)
+    chosen = selected_step(history, job.run.select, last)
+    if collapsed and job.run.select == "last":  # the last weights are of no use then
+        chosen = history.best(signal_of(history, job.run.select)) or last
     source = job.work / f"checkpoint-{chosen}"
     verify(source)
     final = job.work / "final"
@@ -259,16 +259,13 @@ def publish_run(job: Job, standing: Standing) -> None:
     history.save_parquet(final / "history.parquet")
     standing.records.publish(final / "records", job.training.save_every)
     metric = OWN_SIGNAL if job.run.select == "own_signal" else VALIDATION
-    seen = {
-        name.removeprefix("monitor/") for row in history.rows.values() for name in row if name.startswith("monitor/")
-    }
     seal(final, {
         "kind": "run", "key": job.key, "method": job.run.method, "dataset": job.run.dataset, "seed": job.run.seed,
         "start_from": job.run.start_from, "select": job.run.select, "selected_step": chosen, "steps": last,
         "status": "collapsed" if collapsed else "finished", "bad_steps": state.bad_steps,
         "best": history.rows[best].get(metric) if (best := history.best(metric)) else None,
         "last": history.last(metric), "collapse": collapse_facts(history.rows),
-        "alarms": sorted(seen - {"alarms", "collapsed"}), **job.made_from,
+        "alarms": alarm_counts(history.rows), **job.made_from,
     })  # fmt: skip
     publish(final, job.target)
     print(f"{job.name}: step {chosen} of {last} published in {os.path.relpath(job.target, job.root)}")
