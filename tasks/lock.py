@@ -1,4 +1,4 @@
-"""One flow at a time per project, and DVC locks that dead processes left."""
+"""One flow at a time per project."""
 
 import fcntl
 import json
@@ -8,12 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import psutil
-import zc.lockfile
-
-from judgefree.files import write_atomic
 
 POLL_S = 0.5
 LOCK = Path(".work") / "flow.lock"
@@ -81,51 +77,3 @@ def _owner(path: Path) -> str:
     if psutil.pid_exists(owner["pid"]):
         return f"another flow works in this project: {who}"
     return f"{who} is gone, but its stage is still saving"
-
-
-def clear_stale_dvc_locks(root: Path, say: Callable[[str], None]) -> None:
-    """Remove what dead processes left in DVC's rwlock, with a word for each; living ones keep theirs.
-
-    DVC's lock file proper needs no care: the system frees it.
-    """
-    path = root / ".dvc" / "tmp" / "rwlock"
-    if not path.is_file():
-        return
-    try:
-        edit = zc.lockfile.LockFile(str(path.with_name("rwlock.lock")))  # as DVC does before it writes
-    except zc.lockfile.LockError:
-        return  # a living DVC edits it at this moment
-    try:
-        _drop_dead(path, say)
-    finally:
-        edit.close()
-
-
-def _drop_dead(path: Path, say: Callable[[str], None]) -> None:
-    try:
-        lock: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError:
-        say(f"{path} is not readable, cleared")
-        path.unlink()
-        return
-    written = path.stat().st_mtime
-    dead = {}
-    for info in [*lock.get("write", {}).values(), *(info for infos in lock.get("read", {}).values() for info in infos)]:
-        if not _may_live(info["pid"], written):
-            dead[info["pid"]] = info["cmd"]
-    if not dead:
-        return
-    lock["write"] = {name: info for name, info in lock.get("write", {}).items() if info["pid"] not in dead}
-    reads = {name: [info for info in infos if info["pid"] not in dead] for name, infos in lock.get("read", {}).items()}
-    lock["read"] = {name: infos for name, infos in reads.items() if infos}
-    write_atomic(path, json.dumps(lock))
-    for pid, command in sorted(dead.items()):
-        say(f"cleared the DVC lock that process {pid} ({command}) left when it died")
-
-
-def _may_live(pid: int, written: float) -> bool:
-    """Whether a process of that id exists and is old enough to have written the entry: ids are used again."""
-    try:
-        return psutil.Process(pid).create_time() <= written
-    except psutil.NoSuchProcess:
-        return False

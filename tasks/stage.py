@@ -13,8 +13,9 @@ from prefect import get_run_logger, task
 from prefect.concurrency.sync import concurrency
 
 from judgefree.config import Pipeline
+from judgefree.dvc_locks import clear_stale_dvc_locks
 from tasks.graph import kind_of
-from tasks.lock import clear_stale_dvc_locks, held
+from tasks.lock import held
 from tasks.process import TimedOut, run
 
 GPU = "gpu"

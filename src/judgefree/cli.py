@@ -132,20 +132,19 @@ def evaluate(name: Name) -> None:
 
 @app.command()
 def compare() -> None:
-    """Compare all models of params.yaml; makes reports/compare and prints the table.
+    """Compare all models of params.yaml; makes reports/compare, which `judgefree table` prints.
 
     Example: judgefree compare
     """
     from judgefree.evaluation.compare import compare as compare_models
-    from judgefree.evaluation.tables import print_table
 
     compare_models(ROOT)
-    print_table(ROOT)
+    print("compared in reports/compare; `judgefree table` prints it")
 
 
 @app.command()
 def table() -> None:
-    """Print the comparison that reports/compare holds, and where to look next.
+    """Print the comparison that reports/compare holds.
 
     Example: judgefree table
     """
@@ -230,10 +229,10 @@ def doctor(
         print(f"mended: {done}")
     findings = checks.examine(ROOT)
     for finding in findings:
-        print(f"{finding.problem}\n  fix: {finding.command}")
-    if findings:
+        print(f"{finding.problem}\n  {'fix' if finding.fault else 'if you want'}: {finding.command}")
+    if any(finding.fault for finding in findings):
         raise SystemExit(1)
-    print("all is well")
+    print("nothing is wrong" if findings else "all is well")
 
 
 def _resolved(kind: str, name: str) -> dict[str, Any]:

@@ -11,7 +11,8 @@ import pytest
 from microproject import LONG, REPOSITORY
 from test_process import python, wait_for, working_in
 
-from tasks.lock import ProjectBusy, clear_stale_dvc_locks, held, project_lock
+from judgefree.dvc_locks import clear_stale_dvc_locks, stale_dvc_locks
+from tasks.lock import ProjectBusy, held, project_lock
 
 HOLDER = """
 from pathlib import Path
@@ -87,6 +88,8 @@ def test_locks_of_dead_processes_are_cleared_with_a_word(tmp_path: Path) -> None
             json.dumps({"write": {"models/rlvr": entry, "data/words": other}, "read": {"src": [entry, other]}})
         )
         said: list[str] = []
+        before = path.read_bytes()
+        assert len(stale_dvc_locks(tmp_path)) == 1 and path.read_bytes() == before, "a look changes nothing"
         clear_stale_dvc_locks(tmp_path, said.append)
         assert json.loads(path.read_text()) == {"write": {"data/words": other}, "read": {"src": [other]}}
         assert said == [f"cleared the DVC lock that process {dead.pid} (dvc repro -s train@rlvr) left when it died"]
@@ -99,12 +102,16 @@ def test_locks_of_dead_processes_are_cleared_with_a_word(tmp_path: Path) -> None
         living.wait()
 
 
-def test_no_lock_and_a_broken_lock(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "broken", ['{"write": {"mod', "", "[]", '{"models/rlvr": {"write": {"pid": 1, "cmd": "dvc"}}}']
+)
+def test_no_lock_and_a_broken_lock(tmp_path: Path, broken: str) -> None:
     said: list[str] = []
     clear_stale_dvc_locks(tmp_path, said.append)
     assert said == []
     path = tmp_path / ".dvc" / "tmp" / "rwlock"
     path.parent.mkdir(parents=True)
-    path.write_text('{"write": {"mod')
+    path.write_text(broken)
+    assert stale_dvc_locks(tmp_path) and path.exists()
     clear_stale_dvc_locks(tmp_path, said.append)
     assert not path.exists() and "not readable" in said[0]

@@ -114,7 +114,7 @@ def test_which_answers_form_clusters(answer: str, key: str | None) -> None:
 
 def test_equal_answers_share_a_cluster_whatever_their_spelling_and_order() -> None:
     """Faults B5: a pairwise check would depend on the order of the two."""
-    texts = [box("0.5"), box("\\frac12"), box("(0,12.5)"), box("0<x<12.5")]
+    texts = [box("0.5"), box("\\frac12"), box("(0,12.5)"), box("[0,12.5)")]
     rollout, _ = play(CLUSTER, [texts])
     assert [record["cluster"] for record in rollout.records] == [0.5, 0.5, 0.25, 0.25]
     back, _ = play(CLUSTER, [texts[::-1]])

@@ -1,17 +1,22 @@
 """What the doctor finds and mends, and the states of runs."""
 
-import json
 import os
+import re
+import shutil
+import signal
 import subprocess
+import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import pytest
+from dvc.fs import localfs
+from dvc.rwlock import rwlock
 
 from judgefree.check import write_resolved
 from judgefree.files import MANIFEST, pretty_json, read_json, write_atomic
 from judgefree.registry.doctor import examine, fix
-from judgefree.registry.states import last_step, run_states
+from judgefree.registry.states import last_step, run_keys, run_states
 from judgefree.training.run import read_job
 
 
@@ -19,28 +24,36 @@ def problems(root: Path) -> str:
     return "\n".join(finding.problem for finding in examine(root))
 
 
-@pytest.fixture
-def dead_pid() -> int:
-    process = subprocess.Popen(["true"])
-    process.wait()
-    return process.pid
+KILLED_IN_STAGE = """
+import os, signal, sys
+from dvc.fs import localfs
+from dvc.rwlock import rwlock
+with rwlock(sys.argv[1], localfs, "dvc repro", ["/src"], ["/models/rlvr", "/models/sft"], False):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def dvc_lock(place: Path, read: list[str], write: list[str]) -> AbstractContextManager[None]:
+    return rwlock(str(place), localfs, "dvc repro", read, write, False)
 
 
 def test_an_empty_folder_is_well(tmp_path: Path) -> None:
     assert examine(tmp_path) == []
 
 
-def test_locks_of_dead_processes_go_and_others_stay(tmp_path: Path, dead_pid: int) -> None:
-    living = {"pid": os.getpid(), "cmd": "dvc repro"}
-    dead = {"pid": dead_pid, "cmd": "dvc repro"}
-    locks = {"a": {"write": dead}, "b": {"read": [dead, living]}, "c": {"write": living}}
-    path = tmp_path / ".dvc" / "tmp" / "rwlock"
-    write_atomic(path, json.dumps(locks))
+def test_locks_of_dead_processes_go_and_others_stay(tmp_path: Path) -> None:
+    """The file as DVC itself writes it, and DVC's own judgement of what is left."""
+    place = tmp_path / ".dvc" / "tmp"
+    place.mkdir(parents=True)
     (tmp_path / "mlruns").mkdir()
-    assert str(dead_pid) in problems(tmp_path)
-    assert len(fix(tmp_path)) == 1 and fix(tmp_path) == []
-    assert json.loads(path.read_text()) == {"b": {"read": [living]}, "c": {"write": living}}
-    assert examine(tmp_path) == []
+    with dvc_lock(place, read=["/src"], write=["/living"]):
+        killed = subprocess.Popen([sys.executable, "-c", KILLED_IN_STAGE, place])
+        assert killed.wait(60) == -signal.SIGKILL
+        assert f"process {killed.pid} (dvc repro) left when it died" in problems(tmp_path)
+        assert len(fix(tmp_path)) == 1 and fix(tmp_path) == [] and examine(tmp_path) == []
+        living = {"pid": os.getpid(), "cmd": "dvc repro"}
+        assert read_json(place / "rwlock") == {"write": {"/living": living}, "read": {"/src": [living]}}
+    assert read_json(place / "rwlock") == {}
 
 
 def test_halves(project: Any) -> None:
@@ -49,15 +62,33 @@ def test_halves(project: Any) -> None:
     (project.root / "models" / "torn").mkdir()
     (project.root / "models" / ".rlvr.old").mkdir()
     (project.root / ".work" / "evaluate" / "abc.partial").mkdir(parents=True)
-    (project.root / ".work" / "train" / "0123").mkdir(parents=True)
-    finished = read_json(project.root / "models" / "rlvr" / MANIFEST)["key"]
-    (project.root / ".work" / "train" / finished).mkdir()
     found = {finding.problem.split(" ")[0]: finding.command for finding in examine(project.root)}
     assert found[str(project.root / "models" / "torn")].startswith("rm -r")
     assert str(project.root / "models" / ".rlvr.old") in found
     assert str(project.root / ".work" / "evaluate" / "abc.partial") in found
-    assert "1 training runs below .work are unfinished (0 MB): .work/train/0123" in problems(project.root)
-    assert len(found) == 4
+    assert len(found) == 3
+
+
+def test_unfinished_work_is_kept_apart_from_what_can_go(project: Any) -> None:
+    """Of a run that goes on, of one whose model is there, of one whose settings have changed since."""
+    add_validation(project)
+    project.params(("rlvr", "next"))
+    set_seed(project.root, "next", 5)
+    project.run("rlvr", weights=1, key="a" * 16)
+    unfinished = run_keys(project.root)["next"]
+    for key in ("a" * 16, "b" * 16, unfinished):
+        write_atomic(project.root / ".work" / "train" / str(key) / "checkpoint-1" / "weights", b"0" * 2_000_000)
+    found = {finding.problem: finding for finding in examine(project.root)}
+    work = project.root / ".work" / "train"
+    assert {problem: (finding.command, finding.fault) for problem, finding in found.items()} == {
+        f"unfinished training: 2 MB in {work / str(unfinished)}": ("dvc repro (goes on with it)", True),
+        f"space that can be freed, since models/ has their results: 2 MB in {work / ('a' * 16)}":
+            (f"rm -r {work / ('a' * 16)}", False),
+        f"space that can be freed, since settings, data or code have changed: 2 MB in {work / ('b' * 16)}":
+            (f"rm -r {work / ('b' * 16)}", False),
+    }  # fmt: skip
+    (project.root / "params.yaml").write_text("runs: no\n")
+    assert "params.yaml is refused" in problems(project.root)
 
 
 def test_versions_other_than_the_pinned_ones(tmp_path: Path) -> None:
@@ -72,16 +103,26 @@ def test_a_damaged_store(tmp_path: Path) -> None:
     assert "is damaged" in finding.problem and "judgefree sync" in finding.command
 
 
+def add_validation(project: Any) -> None:
+    manifest = project.root / "data" / "arithmetic" / MANIFEST
+    facts = read_json(manifest)
+    facts["files"]["validation.parquet"] = {"sha256": "b" * 64, "size": 0}
+    write_atomic(manifest, pretty_json(facts))
+
+
+def set_seed(root: Path, run: str, seed: int) -> None:
+    text = (root / "params.yaml").read_text()
+    start = text.index(f"\n  {run}:")
+    (root / "params.yaml").write_text(text[:start] + re.sub(r"seed: \d+", f"seed: {seed}", text[start:], count=1))
+
+
 def states(root: Path) -> dict[str, tuple[str, str]]:
     return {run.name: (run.state, run.detail) for run in run_states(root)}
 
 
 def test_states(project: Any, shares: Any) -> None:
     root = project.root
-    manifest = root / "data" / "arithmetic" / MANIFEST
-    facts = read_json(manifest)
-    facts["files"]["validation.parquet"] = {"sha256": "b" * 64, "size": 0}
-    write_atomic(manifest, pretty_json(facts))
+    add_validation(project)
     names = ("new", "begun", "done", "tested", "burst", "old")
     project.params(names)
     write_resolved(root)
@@ -89,11 +130,8 @@ def test_states(project: Any, shares: Any) -> None:
     assert len(set(keys.values())) == 1, "the key does not hold the name"
 
     # Runs of equal settings share their work, so each of these gets a seed of its own.
-    text = (root / "params.yaml").read_text()
     for seed, name in enumerate(names):
-        start = text.index(f"\n  {name}:")
-        text = text[:start] + text[start:].replace("seed: 0", f"seed: {seed + 10}", 1)
-    (root / "params.yaml").write_text(text)
+        set_seed(root, name, seed + 10)
     write_resolved(root)
     keys = {name: read_job(name, root).key for name in names}
     work = root / ".work" / "train" / keys["begun"]
@@ -110,3 +148,10 @@ def test_states(project: Any, shares: Any) -> None:
         "old": "stale",
     }  # fmt: skip
     assert found["begun"][1] == "step 7 of 240" and "not evaluated on arithmetic" in found["done"][1]
+    before = {path: path.read_bytes() for path in (root / "resolved").rglob("*.json")}
+    set_seed(root, "tested", 99)  # and nobody called `judgefree resolve`
+    assert states(root) == {**found, "tested": ("stale", "its settings, inputs or code have changed; `dvc repro` trains "
+                                                         "it again")}  # fmt: skip
+    assert {path: path.read_bytes() for path in (root / "resolved").rglob("*.json")} == before
+    shutil.rmtree(root / "models" / "tiny")
+    assert states(root)["new"] == ("not started", f"{root}/models/tiny/manifest.json is missing")

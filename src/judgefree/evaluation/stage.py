@@ -21,7 +21,7 @@ ITEMS, METRICS, HISTORY, TRAINING, TEST = (
 _SOURCE = Path(__file__).parents[1]
 _CODE = (
     "evaluation/loading.py", "evaluation/statistics.py", "evaluation/suites.py", "sampling", "scoring",
-    "data/heldout.py", "episodes.py", "prompting.py",
+    "data/heldout.py", "data/tables.py", "episodes.py", "files.py", "prompting.py",
 )  # fmt: skip
 _TRAINING_FACTS = ("method", "seed", "select", "steps", "selected_step", "status")
 

@@ -1,7 +1,5 @@
 """`judgefree doctor`: what is wrong with the project's state, each finding with the command that mends it."""
 
-import json
-import os
 import shutil
 import sqlite3
 from contextlib import closing
@@ -9,8 +7,9 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from judgefree.dvc_locks import clear_stale_dvc_locks, stale_dvc_locks
 from judgefree.errors import JudgefreeError
-from judgefree.files import MANIFEST, write_atomic
+from judgefree.files import MANIFEST, read_json
 from judgefree.registry.place import database, locked, moved_from, repair
 
 SPARE_BYTES = 1_000_000_000
@@ -20,30 +19,29 @@ _NAMED = 5
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong, the command that mends it, and whether `doctor --fix` does so by itself."""
+    """What is wrong, the command that mends it, and whether `doctor --fix` does so by itself. Where `fault` is False
+    nothing is wrong, and the command may be left alone."""
 
     problem: str
     command: str
     fixable: bool = False
+    fault: bool = True
 
 
 def examine(root: Path) -> list[Finding]:
     """All findings, the gravest first; an empty list where all is well. Changes nothing."""
-    checks = (_versions, _store, _locks, _disk, _halves)
+    checks = (_versions, _store, _locks, _disk, _halves, _work)
     return [finding for check in checks for finding in check(root)]
 
 
 def fix(root: Path) -> list[str]:
     """Mend what can be mended without losing anything: a moved store's paths, locks of dead processes. Returns what
     was done."""
-    done = []
+    done: list[str] = []
     with locked(root, "store"):
         if changed := repair(root):
             done.append(f"{database(root)}: {changed} stored paths now name this folder (as it was: mlflow.db.bak)")
-    if dead := _dead_pids(root):
-        path = root / ".dvc" / "tmp" / "rwlock"
-        write_atomic(path, json.dumps(_without(json.loads(path.read_text(encoding="utf-8")), dead)))
-        done.append(f"{path}: locks of the dead processes {_list(dead)} removed")
+    clear_stale_dvc_locks(root, done.append)
     return done
 
 
@@ -93,10 +91,8 @@ def _store(root: Path) -> list[Finding]:
 
 
 def _locks(root: Path) -> list[Finding]:
-    dead = _dead_pids(root)
-    if not dead:
-        return []
-    return [Finding(f".dvc/tmp/rwlock names processes that are dead: {_list(dead)}", "judgefree doctor --fix", True)]
+    stale = stale_dvc_locks(root)
+    return [Finding(f"in the way of DVC: {_list(stale)}", "judgefree doctor --fix", True)] if stale else []
 
 
 def _disk(root: Path) -> list[Finding]:
@@ -122,58 +118,41 @@ def _halves(root: Path) -> list[Finding]:
                 found.append(Finding(f"{folder} has no {MANIFEST}, so it is not whole", f"rm -r {folder} && dvc repro"))
     for folder in sorted((root / ".work").glob("*/*.partial")):
         found.append(Finding(f"{folder} is half-written work that nothing goes on with", f"rm -r {folder}"))
-    keys = _finished_keys(root)
-    open_work = [folder for folder in sorted((root / ".work" / "train").glob("*/")) if folder.name not in keys]
-    if open_work:
-        size = sum(file.stat().st_size for folder in open_work for file in folder.rglob("*") if file.is_file())
-        names = [str(folder.relative_to(root)) for folder in open_work]
-        found.append(Finding(f"{len(names)} training runs below .work are unfinished ({size / 1e6:.0f} MB): {_list(names)}",
-                             "dvc repro goes on with those that params.yaml still names (judgefree runs); rm -r the "
-                             "others"))  # fmt: skip
     return found
 
 
-def _finished_keys(root: Path) -> set[str]:
-    manifests = (json.loads(path.read_text(encoding="utf-8")) for path in (root / "models").glob(f"*/{MANIFEST}"))
-    return {str(manifest.get("key")) for manifest in manifests}
-
-
-def _dead_pids(root: Path) -> list[int]:
-    path = root / ".dvc" / "tmp" / "rwlock"
-    if not path.is_file() or not (text := path.read_text(encoding="utf-8").strip()):
-        return []
-    return sorted(pid for pid in _pids(json.loads(text)) if not _alive(pid))
-
-
-def _pids(value: object) -> set[int]:
-    """All process ids in DVC's rwlock: {path: {"write": {"pid", "cmd"}, "read": [{"pid", "cmd"}, ...]}}."""
-    match value:
-        case dict():
-            own = {value["pid"]} if isinstance(value.get("pid"), int) else set()
-            return own.union(*(_pids(inner) for inner in value.values()))
-        case list():
-            return set().union(*(_pids(inner) for inner in value))
-    return set()
-
-
-def _without(locks: dict, dead: list[int]) -> dict:  # type: ignore[type-arg]
-    kept = {}
-    for path, lock in locks.items():
-        readers = [reader for reader in lock.get("read", []) if reader["pid"] not in dead]
-        writer = {"write": lock["write"]} if lock.get("write") and lock["write"]["pid"] not in dead else {}
-        if readers or writer:
-            kept[path] = {**writer, **({"read": readers} if readers else {})}
-    return kept
-
-
-def _alive(pid: int) -> bool:
+def _work(root: Path) -> list[Finding]:
+    """Folders of .work/train by what they are still good for. Those that are good for nothing are no fault."""
+    folders = sorted((root / ".work" / "train").glob("*/"))
+    models = [read_json(path)["key"] for path in (root / "models").glob(f"[!.]*/{MANIFEST}")]
+    finished = [folder for folder in folders if folder.name in models]
+    others = [folder for folder in folders if folder.name not in models]
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # another user's process
-        return True
-    return True
+        keys = _keys_of_runs(root) if others else []
+    except JudgefreeError as error:
+        return [Finding(error.problem, error.fix)]
+    unfinished = [folder for folder in others if folder.name in keys]
+    outdated = [] if None in keys else [folder for folder in others if folder.name not in keys]
+    found = []
+    if unfinished:
+        found.append(Finding(f"unfinished training: {_sized(unfinished)}", "dvc repro (goes on with it)"))
+    for why, useless in (("models/ has their results", finished), ("settings, data or code have changed", outdated)):
+        if useless:
+            command = f"rm -r {' '.join(map(str, useless))}"
+            found.append(Finding(f"space that can be freed, since {why}: {_sized(useless)}", command, fault=False))
+    return found
+
+
+def _keys_of_runs(root: Path) -> list[str | None]:
+    """None for a run whose key cannot be told, so that no folder can be said to be nobody's."""
+    from judgefree.registry.states import run_keys  # imports torch, which takes seconds
+
+    return [key if isinstance(key, str) else None for key in run_keys(root).values()]
+
+
+def _sized(folders: list[Path]) -> str:
+    size = sum(file.stat().st_size for folder in folders for file in folder.rglob("*") if file.is_file())
+    return f"{size / 1e6:.0f} MB in {_list(folders)}"
 
 
 def _list(things: list) -> str:  # type: ignore[type-arg]

@@ -1,10 +1,13 @@
 """`judgefree runs`: every run of params.yaml and how far it is, from files alone."""
 
 import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from judgefree.check import checked
+from judgefree.check import checked, write_resolved
 from judgefree.errors import JudgefreeError
 from judgefree.files import MANIFEST
 from judgefree.params import Params
@@ -25,28 +28,51 @@ class RunState:
 
 
 def run_states(root: Path) -> list[RunState]:
-    """The runs in the order of params.yaml, with settings as they stand there (resolved anew if need be)."""
-    params = checked(root / "params.yaml")
+    """The runs in the order of params.yaml, with settings as they stand there, whatever resolved/ holds."""
+    params, keys = checked(root / "params.yaml"), run_keys(root)
     return [
-        RunState(name, run.method, run.dataset, run.seed, *_state(root, params, name))
+        RunState(name, run.method, run.dataset, run.seed, *_state(root, params, name, keys[name]))
         for name, run in params.runs.items()
     ]
 
 
-def _state(root: Path, params: Params, name: str) -> tuple[str, str]:
-    try:
-        from judgefree.training.run import read_job  # torch takes seconds to import
+def run_keys(root: Path) -> dict[str, str | JudgefreeError]:
+    """The key that each run of params.yaml has with settings, data and code as they are now, or why it has none yet: an
+    input is missing or damaged. Raises JudgefreeError for parameters that are refused."""
+    from judgefree.training.run import read_job  # torch takes seconds to import
 
-        job = read_job(name, root)
-    except JudgefreeError as error:  # an input is missing or damaged, so nothing can be said but that
-        made = (root / "models" / name / MANIFEST).is_file()
-        return ("stale" if made else "not started"), error.problem
+    keys: dict[str, str | JudgefreeError] = {}
+    params = checked(root / "params.yaml")
+    with _resolved_now(root) as view:
+        for name in params.runs:
+            try:
+                keys[name] = read_job(name, view).key
+            except JudgefreeError as error:
+                keys[name] = JudgefreeError(error.problem.replace(str(view), str(root)), error.fix)
+    return keys
+
+
+@contextmanager
+def _resolved_now(root: Path) -> Iterator[Path]:
+    """The project seen through links, with a resolved/ made from params.yaml as it is now. DVC's own may be older, and a
+    stage may be reading it at this moment."""
+    with tempfile.TemporaryDirectory() as place:
+        for entry in root.iterdir():
+            if entry.name not in ("resolved", ".work"):
+                (Path(place) / entry.name).symlink_to(entry.absolute())
+        write_resolved(Path(place))
+        yield Path(place)
+
+
+def _state(root: Path, params: Params, name: str, key: str | JudgefreeError) -> tuple[str, str]:
     model = read_model(root, name) if (root / "models" / name / MANIFEST).is_file() else None
-    if model is None or model.key != job.key:
+    if isinstance(key, JudgefreeError):  # nothing can be said but that
+        return ("stale" if model else "not started"), key.problem
+    if model is None or model.key != key:
         before = "stale" if model else "not started"
-        reached = last_step(job.work)
+        reached = last_step(root / ".work" / "train" / key)
         if reached:
-            return "in progress", f"step {reached} of {job.training.steps}" + (
+            return "in progress", f"step {reached} of {params.training_of(name).steps}" + (
                 ", replaces a stale model" if model else ""
             )
         return before, "" if model is None else "its settings, inputs or code have changed; `dvc repro` trains it again"

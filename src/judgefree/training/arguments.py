@@ -58,6 +58,8 @@ def episode_arguments(training: Training, work: Path, seed: int) -> GRPOConfig:
         "disable_dropout": True,
         "ignore_data_skip": True,
     }
+    if training.precision == "bf16":
+        arguments["model_init_kwargs"] = {"dtype": "bfloat16"}  # of the reference model, which is not trained
     if training.vllm is not None:
         arguments |= {
             "use_vllm": True,

@@ -213,10 +213,8 @@ def save_run_state(folder: Path, run: RunState, method: dict[str, Any]) -> None:
     write_atomic(folder / HISTORY, run.history.to_text())
     tensors = {key: value for key, value in method.items() if isinstance(value, torch.Tensor)}
     plain = {key: value for key, value in method.items() if key not in tensors}
-    write_atomic(
-        folder / STATE,
-        json.dumps({"bad_steps": run.bad_steps, "collapsed": run.collapsed, "method": plain}, sort_keys=True),
-    )
+    facts = {"bad_steps": run.bad_steps, "collapsed": run.collapsed, "method": plain}
+    write_atomic(folder / STATE, json.dumps(facts, sort_keys=True))
     if tensors:
         save_file({key: value.contiguous() for key, value in tensors.items()}, folder / TENSORS)
 

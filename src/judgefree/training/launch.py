@@ -19,7 +19,9 @@ def launch(name: str, root: Path, settings: dict[str, Any], tell: Callable[..., 
     training = settings["training"]
     if training["processes"] > 1 and WORKER not in os.environ:
         words = command(root, training, ["-m", "judgefree", "train", name])
-        os.execvpe(sys.executable, words, {**os.environ, WORKER: "1"})
+        # The launcher would kill its workers 30 s after a SIGTERM; whoever sent it knows how long a save may take.
+        patience = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(24 * 3600)}
+        os.execvpe(sys.executable, words, {**patience, **os.environ, WORKER: "1"})
     from judgefree.training.run import train
 
     train(name, root, tell)

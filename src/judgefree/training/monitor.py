@@ -8,6 +8,7 @@ The paper's figures of collapse (RLIF, Table 3) are taken over the checkpoints' 
 checkpoint that reaches it, the first later one below half of it, and what is left at the end as a share of the peak.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -59,7 +60,8 @@ def alarms(rows: Rows, limits: Monitor) -> list[str]:
     """
     standing = []
     for rule in RULES:
-        values = [row[rule.metric] for _, row in sorted(rows.items()) if ROLLOUT in row and rule.metric in row]
+        measured = [row.get(rule.metric, math.nan) for _, row in sorted(rows.items()) if ROLLOUT in row]
+        values = [value for value in measured if math.isfinite(value)]
         if len(values) < limits.window * (1 + rule.relative):
             continue
         limit, now = getattr(limits, rule.name), float(np.mean(values[-limits.window :]))

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback
 from transformers.utils import logging as hf_logging
 
@@ -43,10 +44,13 @@ log = logging.getLogger(__name__)
 hf_logging.disable_progress_bar()  # loading and saving take no time worth a bar
 warnings.filterwarnings("ignore", message=".*gradient_checkpointing.*", category=FutureWarning)  # TRL 1.16's own use
 
-SPACE_PER_WEIGHT = 14  # three checkpoints of weights, two Adam moments and change, and the published copy
+SPACE_PER_WEIGHT = 20  # per byte of a 16-bit base: three checkpoints of fp32 weights and Adam moments, and the result
 STOPPED = 143  # the exit status of a run that SIGTERM ended after its checkpoint was saved
 PACKAGE = Path(__file__).parents[1]
-SHARED_CODE = ("advantages.py", "episodes.py", "files.py", "prompting.py", "sampling", "scoring", "training")
+SHARED_CODE = (
+    "advantages.py", "data/splits.py", "data/tables.py", "episodes.py", "files.py", "prompting.py", "sampling", "scoring",
+    "training",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -136,7 +140,13 @@ def train(name: str, root: Path, tell: Callable[[Path, str, str, Path], LiveLog]
     if standing.step < job.training.steps and not standing.state.collapsed:
         with Grader(job.grading["workers"], job.grading["timeout_s"]) as grader:
             live = tell(root, name, job.key, job.work) if tell else None
-            run_trainer(job, options, grader, standing, live)
+            try:
+                run_trainer(job, options, grader, standing, live)
+            except (SafetensorError, RuntimeError) as error:
+                if isinstance(error, SafetensorError) or "PytorchStreamWriter" in str(error):
+                    raise JudgefreeError(f"cannot write a checkpoint below {job.work}: {error}",
+                                         "free disk space or make the folder writable, then repeat") from error  # fmt: skip
+                raise
     if standing.state.stop_requested and not standing.state.collapsed:
         log.warning("%s: stopped by a signal, saved in %s; the same command goes on from there", name, job.work)
         raise SystemExit(STOPPED)
@@ -195,17 +205,28 @@ def run_trainer(job: Job, options: Any, grader: Grader, standing: Standing, live
             make_engine=make_engine, on_rollout=keep, tokenizer=tokenizer, callbacks=[callback],
             args=episode_arguments(job.training, job.work, job.run.seed), peft_config=lora_config(job.training),
         )  # fmt: skip
+    sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
+    if sharded and getattr(trainer, "vllm_generation", None) is None:
+        raise JudgefreeError(
+            "training.accelerate_config shards the weights, and engine transformers samples on each process at its own pace",
+            "set training.engine: vllm, or use an accelerate config without FSDP and DeepSpeed",
+        )
     trainer.remove_callback(PrinterCallback)  # our own progress speaks for the run
     trainer.train(resume_from_checkpoint=str(standing.checkpoint) if standing.checkpoint else None)
 
 
 def load_policy(folder: Path, training: Training) -> Any:
-    """A causal language model from safetensors files only, in the run's precision."""
+    """A causal language model from safetensors files only.
+
+    Weights that are trained are fp32, also under precision bf16 (which then is the precision of computation): a step of
+    1e-6 on a weight of 0.02 is below what bf16 can hold. Under LoRA the base is not trained and may be bf16.
+    """
     if not list(folder.glob("*.safetensors")):
         raise JudgefreeError(
             f"{folder} holds no .safetensors file", "only safetensors weights are loaded; convert them"
         )
-    dtype = torch.bfloat16 if training.precision == "bf16" else torch.float32
+    frozen = training.lora is not None and training.precision == "bf16"
+    dtype = torch.bfloat16 if frozen else torch.float32
     return AutoModelForCausalLM.from_pretrained(
         folder, dtype=dtype, local_files_only=True, use_safetensors=True, trust_remote_code=False
     )
@@ -221,7 +242,10 @@ def policy_of(trainer: Any, job: Job, tokenizer: Any) -> TrainedPolicy:
 def validation_scores(
     policy: TrainedPolicy, examples: Sequence[Example], prompt: PromptFormat, grader: Grader
 ) -> dict[str, float]:
-    """Greedy pass@1 and mean length in tokens on held-out training rows; empty where there are none with gold."""
+    """Greedy pass@1 and mean length in tokens on held-out training rows; empty where there are none with gold.
+
+    Rows on which the grader gives up twice are left out of pass@1 and their share is told.
+    """
     gold = [example for example in examples if example.answer is not None]
     if not gold:
         return {}
@@ -229,9 +253,15 @@ def validation_scores(
         [Prompt(policy.encode(example.question), (example.id, "validation", 0)) for example in gold]
     )
     answers = [extract(completion.text, prompt.answer) for completion in completions]
-    verdicts = grader.grade([(str(e.answer), answer) for e, answer in zip(gold, answers, strict=True)])
+    pairs = [(str(example.answer), answer) for example, answer in zip(gold, answers, strict=True)]
+    verdicts = grader.grade(pairs)
+    again = [row for row, verdict in enumerate(verdicts) if verdict in ("timeout", "error")]
+    for row, verdict in zip(again, grader.grade([pairs[row] for row in again]), strict=True):
+        verdicts[row] = verdict
+    judged = [verdict for verdict in verdicts if verdict not in ("timeout", "error")]
     return {
-        VALIDATION: verdicts.count("correct") / len(gold),
+        VALIDATION: judged.count("correct") / len(judged) if judged else 0.0,
+        "validation/ungraded": 1 - len(judged) / len(gold),
         "validation/mean_length": sum(len(completion.ids) for completion in completions) / len(gold),
     }
 
@@ -248,7 +278,11 @@ def publish_run(job: Job, standing: Standing) -> None:
     if collapsed and job.run.select == "last":  # the last weights are of no use then
         chosen = history.best(signal_of(history, job.run.select)) or last
     source = job.work / f"checkpoint-{chosen}"
-    verify(source)
+    try:
+        verify(source)
+    except JudgefreeError as error:
+        raise JudgefreeError(f"the checkpoint that run {job.name} hands on is damaged: {error.problem}",
+                             f"remove {job.work} and repeat: the run is made again") from error  # fmt: skip
     final = job.work / "final"
     shutil.rmtree(final, ignore_errors=True)
     final.mkdir()

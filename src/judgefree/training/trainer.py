@@ -74,6 +74,7 @@ class EpisodeTrainer(GRPOTrainer):
         )
         self._updates: list[tuple[list[Batch], Denominators]] = []
         self._counts: Denominators | None = None
+        self._rewards_broken = False
         self._statistics: dict[str, Tensor] = {}
 
     # ------------------------------------------------------------------------------------------- where batches come from
@@ -215,6 +216,8 @@ class EpisodeTrainer(GRPOTrainer):
             importance=inputs.get("importance"),
         )
         losses, statistics = token_losses(logprobs, parts, self.training.loss)
+        if self._rewards_broken:
+            losses = losses * math.nan  # a gradient that is not finite is skipped and counted (callbacks.py)
         assert self._counts is not None
         self._add_statistics({**statistics, "entropy": entropies.detach()}, parts.mask * parts.policy_rows, parts)
         return aggregate(losses, parts.mask, self.training.loss, self._counts)
@@ -235,18 +238,24 @@ class EpisodeTrainer(GRPOTrainer):
             self._metrics["train"][name].append(total / count if count else 0.0)
 
     def _log_rollout(self, rollout: Rollout) -> None:
-        lengths = [len(turn.completion_ids) for turn in rollout.turns]
-        metrics = dict(rollout.metrics)
-        if lengths:
+        """The rollout of all processes in numbers. A reward that is nowhere finite spoils the rollout's updates."""
+        facts = [(len(turn.completion_ids), turn.finish_reason == "length", turn.dead) for turn in rollout.turns]
+        everyone = self.policy.gather(facts)
+        metrics = {}
+        if everyone:
+            lengths, clipped, dead = zip(*everyone, strict=True)
             metrics["completions/mean_length"] = sum(lengths) / len(lengths)
             metrics["completions/max_length"] = float(max(lengths))
-            clipped = sum(turn.finish_reason == "length" for turn in rollout.turns)
-            metrics["completions/clipped_ratio"] = clipped / len(lengths)
-            metrics |= variety([turn.completion_ids for turn in rollout.turns])
-            metrics["frac_reward_zero_std"] = sum(turn.dead for turn in rollout.turns) / len(lengths)
-        for several in zip(*(sorted(one.items()) for one in self.policy.gather([metrics])), strict=True):
-            values = [value for _, value in several]
-            self._metrics["train"][several[0][0]].append(sum(values) / len(values))
+            metrics["completions/clipped_ratio"] = sum(clipped) / len(lengths)
+            metrics["frac_reward_zero_std"] = sum(dead) / len(lengths)
+        own = rollout.metrics | variety([turn.completion_ids for turn in rollout.turns])
+        shares = self.policy.gather([own])
+        for name in own:
+            finite = [share[name] for share in shares if math.isfinite(share[name])]
+            metrics[name] = sum(finite) / len(finite) if finite else math.nan
+        self._rewards_broken = not math.isfinite(metrics.get("reward", 0.0))
+        for name, value in metrics.items():
+            self._metrics["train"][name].append(value)
 
 
 def _no_reward(prompts: Any, completions: Any, **_: Any) -> list[float | None]:
