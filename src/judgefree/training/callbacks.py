@@ -180,8 +180,8 @@ class RunCallback(TrainerCallback):
         if covariance_is_idle(history.rows, self.boundary):
             raise JudgefreeError(
                 f"loss.kl_cov or loss.clip_cov has had no effect up to step {step}: on the selected tokens mean |log rho| "
-                "is exactly 0 after every update",
-                "raise learning_rate (in bf16 a small step rounds to nothing), or remove kl_cov and clip_cov",
+                "is 0 but for rounding after every update",
+                "raise learning_rate, or remove kl_cov and clip_cov",
             )
 
     # -------------------------------------------------------------------------------------------------------- checkpoints

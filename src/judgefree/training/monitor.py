@@ -23,6 +23,7 @@ Rows = Mapping[int, Mapping[str, float]]
 
 ROLLOUT = "completions/mean_length"  # a step whose row has it began with a rollout
 COLLAPSE_SHARE = 0.5  # of the peak: the paper's bound
+ROUNDING = 1e-6  # two float32 passes over one text, padded in different ways, differ by about a tenth of this
 REPEATED, DISTINCT = 4, 2  # tokens of the n-grams whose repetition and variety are measured
 
 
@@ -109,8 +110,9 @@ def collapse_facts(rows: Rows) -> dict[str, Any] | None:
 
 
 def covariance_is_idle(rows: Rows, updates: int) -> bool:
-    """Whether KL-Cov or Clip-Cov selected tokens and the policy never moved on them: mean |log rho| was 0 at every update
-    that followed, in its rollout, an update with a gradient and a learning rate. False before there was one.
+    """Whether KL-Cov or Clip-Cov selected tokens and the policy never moved on them: mean |log rho| was 0 up
+    to rounding at every update that followed, in its rollout, an update with a gradient and a learning rate. False before
+    there was one. (In bf16 rounding is larger than many a step, and such a run is not recognised.)
 
     updates: optimizer steps per rollout; rollouts begin at multiples of it.
     """
@@ -121,7 +123,7 @@ def covariance_is_idle(rows: Rows, updates: int) -> bool:
         moved = any(one.get("grad_norm", 0) > 0 and one.get("learning_rate", 0) > 0 for one in before)
         if moved and "cov/abs_log_ratio" in row:
             seen = True
-            if row["cov/abs_log_ratio"] != 0:
+            if row["cov/abs_log_ratio"] > ROUNDING:
                 return False
     return seen
 
