@@ -1,14 +1,17 @@
 """params.yaml: what is read, and what is refused with the key's path and the fix."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
 
+from judgefree.check import check_params, checked
 from judgefree.config import Strict
 from judgefree.errors import JudgefreeError
 from judgefree.params import Params, load_params, parse_params, resolve
+from judgefree.training.arguments import sft_arguments
 
 PROFILES = sorted((Path(__file__).parents[1] / "profiles").glob("*.yaml"))
 TINY = Path(__file__).parents[1] / "profiles" / "tiny.yaml"
@@ -74,12 +77,101 @@ def test_exponent_without_a_dot_is_a_number(tmp_path: Path) -> None:
         ("runs.rlvr-b", {"method": "rlvr", "dataset": "arithmetic", "start_from": "warmup", "seed": 0, "select": "last",
                          "suites": [], "arm": "rlvr"}, "differs from runs.rlvr by more than its seed", "another arm"),
         ("runs.rlvr-b", {**RLVR, "arm": "rlvr"}, "has seed 0 too", "change one"),
+        ("runs.rlvr.arm", "tiny", "runs.rlvr.arm: 'tiny' is the name of a base", "use another"),
+        ("runs.rlvr.arm", "warmup", "runs.rlvr.arm: differs from runs.warmup", "another arm"),
+        ("runs.rlvr.arm", "A b", "runs.rlvr.arm: 'A b': a name is made of", "rename it"),
+        ("runs", {**raw()["runs"], "a": {**RLVR, "arm": "b"}, "b": {**RLVR, "arm": "c", "seed": 1}},
+         "runs.a.arm: 'b' is the name of a run of arm 'c'", "use another"),
+        ("runs.rlvr-b", {**RLVR, "arm": "rlvr", "seed": 1, "start_from": "tiny"},
+         "runs.rlvr-b.start_from: tiny and warmup, which runs.rlvr of arm 'rlvr' starts from", "start from the same"),
+        ("suites.arithmetic", {k: v for k, v in raw()["suites"]["arithmetic"].items() if k != "samples"} | {"pass_at": []},
+         "gates.measure: sampled/accuracy, and suite arithmetic, which decides on arithmetic, draws no samples",
+         "set suites.arithmetic.samples or use pass@1"),
     ],
 )  # fmt: skip
 def test_refused(path: str, value: Any, named: str, fix: str) -> None:
     with pytest.raises(JudgefreeError) as caught:
         parse_params(changed(path, value), "params.yaml")
     assert named in str(caught.value) and fix in str(caught.value), str(caught.value)
+
+
+def test_an_arm_may_start_from_the_runs_of_an_arm() -> None:
+    settings = raw()
+    settings["runs"] |= {
+        "warmup-1": {**settings["runs"]["warmup"], "seed": 1, "arm": "warmup"},
+        "rlvr-1": {**RLVR, "seed": 1, "arm": "rlvr", "start_from": "warmup-1"},
+    }
+    parse_params(settings, "params.yaml")
+    del settings["runs"]["warmup-1"]["arm"]
+    with pytest.raises(JudgefreeError, match="runs.rlvr-1.start_from: warmup-1 and warmup, .* are no runs of one arm"):
+        parse_params(settings, "params.yaml")
+
+
+def test_nothing_trains_on_a_test_split() -> None:
+    settings = raw()
+    quality = settings["data"]["arithmetic"]["quality"]
+    settings["data"]["mawps"] = {"kind": "mawps", "subset": "test", "quality": quality}
+    settings["prompts"]["mawps"] = settings["prompts"]["arithmetic"]
+    settings["suites"]["mawps"] = {**settings["suites"]["arithmetic"], "dataset": "mawps"}
+    parse_params(settings, "params.yaml")
+    settings["runs"]["rlvr"]["dataset"] = "mawps"
+    with pytest.raises(JudgefreeError, match="runs.rlvr.dataset: mawps has a test split only"):
+        parse_params(settings, "params.yaml")
+
+
+def test_a_suite_that_decides_on_nothing_needs_no_samples() -> None:
+    settings = raw()
+    settings["suites"]["more"] = {"dataset": "arithmetic", "max_completion_tokens": 32, "batch_rows": 250}
+    parse_params(settings, "params.yaml")
+    settings["gates"]["measure"] = "pass@1"
+    settings["suites"]["arithmetic"] = settings["suites"]["more"]
+    parse_params(settings, "params.yaml")
+
+
+def written(folder: Path, settings: dict[str, Any]) -> Path:
+    with (folder / "params.yaml").open("w") as file:
+        YAML(typ="safe", pure=True).dump(settings, file)
+    return folder / "params.yaml"
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "processes", "micro_batches", "message"),
+    [
+        (3, 1, 4, r"runs\.warmup\.options\.batch_size: 3 rows .*\n.*use a multiple of 4, such as 4"),
+        (128, 1, 3, r"runs\.warmup\.options\.batch_size: 128 rows .*\n.*use a multiple of 3, such as 129"),
+        (12, 2, 4, r"into 2 \(training.processes\) x 4 \(training.micro_batches\).*\n.*multiple of 8, such as 16"),
+        (128, 2, 4, None),
+    ],
+)
+def test_no_demonstration_is_left_out_of_a_batch(
+    tmp_path: Path, batch_size: int, processes: int, micro_batches: int, message: str | None
+) -> None:
+    settings = changed("runs.warmup.options", {"batch_size": batch_size})
+    settings["runs"]["warmup"]["training"] |= {"processes": processes, "micro_batches": micro_batches}
+    path = written(tmp_path, settings)
+    with pytest.raises(JudgefreeError, match=message) if message else nullcontext():
+        checked(path)
+    training = parse_params(settings, "params.yaml").training_of("warmup")
+    with pytest.raises(JudgefreeError) if message else nullcontext():
+        assert sft_arguments(training, tmp_path, 0, batch_size).per_device_train_batch_size == 16
+
+
+@pytest.mark.parametrize("run", ["warmup", "rlvr"])
+def test_weights_are_chosen_by_a_signal_that_is_there(tmp_path: Path, run: str) -> None:
+    path = written(tmp_path, changed(f"runs.{run}.select", "own_signal"))
+    with pytest.raises(JudgefreeError, match=rf"runs\.{run}\.select: .* no own_signal\n.*select: last"):
+        checked(path)
+
+
+def test_the_content_of_an_accelerate_config_is_a_setting(tmp_path: Path) -> None:
+    path = written(tmp_path, changed("runs.rlvr.training", {"accelerate_config": "fsdp.yaml"}))
+    with pytest.raises(JudgefreeError, match=r"runs\.rlvr: training\.accelerate_config: .*fsdp\.yaml does not exist"):
+        check_params(path, quiet=True)
+    (tmp_path / "fsdp.yaml").write_text("distributed_type: FSDP\n")
+    before = resolve(load_params(path), tmp_path)
+    (tmp_path / "fsdp.yaml").write_text("distributed_type: NO\n")
+    after = resolve(load_params(path), tmp_path)
+    assert {name for name in before if before[name] != after[name]} == {"train/rlvr.json"}
 
 
 def test_covariance_methods_need_two_updates() -> None:
@@ -106,6 +198,9 @@ def test_broken_files(tmp_path: Path) -> None:
         load_params(path)
     path.write_text("runs: [\n")
     with pytest.raises(JudgefreeError, match="not readable as YAML"):
+        load_params(path)
+    path.write_text("threads: \x07\n")
+    with pytest.raises(JudgefreeError, match="params.yaml is not readable as YAML: .*special characters"):
         load_params(path)
     path.write_text("just text")
     with pytest.raises(JudgefreeError, match="no mapping"):

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from judgefree.errors import JudgefreeError
+
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -305,6 +307,17 @@ class Training(Strict):
     def examples_per_rollout(self) -> int:
         return self.rollout_size // self.group_size
 
+    def micro_batch_of(self, batch_size: int) -> int:
+        """Rows that one process takes at once when all take `batch_size` an optimizer step. Raises JudgefreeError."""
+        parts = self.processes * self.micro_batches
+        if batch_size % parts:
+            raise JudgefreeError(
+                f"options.batch_size: {batch_size} rows cannot be split into {self.processes} (training.processes) x "
+                f"{self.micro_batches} (training.micro_batches) equal parts",
+                f"use a multiple of {parts}, such as {parts * max(1, round(batch_size / parts))}",
+            )
+        return batch_size // parts
+
     @model_validator(mode="after")
     def _fits(self) -> "Training":
         if self.group_size == 1:
@@ -351,7 +364,8 @@ class Training(Strict):
 class Run(Strict):
     """One trained model. `training` overrides keys of the shared section; `options` belong to the method's own file.
 
-    Runs of the same `arm` differ by seed only and are pooled by `compare`; without it a run is an arm of its own.
+    Runs of the same `arm` differ by seed only, as do the runs they start from, and are pooled by `compare`; without it a
+    run is an arm of its own.
     """
 
     method: str

@@ -14,5 +14,10 @@ class JudgefreeError(Exception):
         self.fix = fix
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of a library says, in one line; the name of its kind where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 class MayPass(JudgefreeError):
     """A fault that may be gone when the same is tried again, such as a network that does not answer: status 75."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError, model_validator
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.error import YAMLError
 
 from judgefree.config import (
     ArithmeticData,
@@ -18,6 +18,7 @@ from judgefree.config import (
     Data,
     Gates,
     Grading,
+    MawpsData,
     Pipeline,
     PromptFormat,
     Run,
@@ -27,6 +28,7 @@ from judgefree.config import (
     Training,
 )
 from judgefree.errors import JudgefreeError
+from judgefree.files import sha256_file
 
 NAME = re.compile(r"^[a-z0-9_-]+$")
 
@@ -73,23 +75,56 @@ class Params(Strict):
                     f"runs.{name}.dataset: {run.dataset} has numbers up to {data.max_value} and the base knows them up "
                     f"to {base.max_value}; raise the base's max_value"
                 )
+            if isinstance(data, MawpsData):
+                raise ValueError(f"runs.{name}.dataset: {run.dataset} has a test split only; train on another data set")
         self._arms()
+        self._gated()
         return self
 
     def _arms(self) -> None:
-        """Runs of one arm are pooled over seeds, so nothing else may differ between them."""
+        """Runs of one arm are pooled over seeds, so nothing else may differ between them, nor between their starts."""
         firsts: dict[str, tuple[str, Run]] = {}
         seeds: dict[tuple[str, int], str] = {}
         for name, run in self.runs.items():
-            arm = run.arm or name
+            arm = self._arm_of(name)
+            self._arm_name(name, arm)
             first, example = firsts.setdefault(arm, (name, run))
             same = {"seed": run.seed, "start_from": run.start_from, "arm": run.arm}
             if example.model_copy(update=same) != run:
                 raise ValueError(
                     f"runs.{name}.arm: differs from runs.{first} by more than its seed; give it another arm"
                 )
+            if self._arm_of(example.start_from) != self._arm_of(run.start_from):
+                raise ValueError(
+                    f"runs.{name}.start_from: {run.start_from} and {example.start_from}, which runs.{first} of arm {arm!r} "
+                    "starts from, are no runs of one arm; start from the same, or give the run another arm"
+                )
             if (other := seeds.setdefault((arm, run.seed), name)) != name:
                 raise ValueError(f"runs.{name}.seed: runs.{other} of arm {arm!r} has seed {run.seed} too; change one")
+
+    def _arm_of(self, name: str) -> str:
+        return name if name in self.bases else self.runs[name].arm or name
+
+    def _arm_name(self, run: str, arm: str) -> None:
+        """Arms, bases and runs stand side by side in one table, so one name means one thing."""
+        if not NAME.match(arm):
+            raise ValueError(f"runs.{run}.arm: {arm!r}: a name is made of a-z, 0-9, _ and -; rename it")
+        if arm in self.bases or (arm in self.runs and self._arm_of(arm) != arm):
+            kind = "a base" if arm in self.bases else f"a run of arm {self._arm_of(arm)!r}"
+            raise ValueError(f"runs.{run}.arm: {arm!r} is the name of {kind}; use another")
+
+    def _gated(self) -> None:
+        """A gate that compares samples needs them of every suite that decides on a task."""
+        if self.gates.measure != "sampled/accuracy":
+            return
+        for task in dict.fromkeys(run.dataset for run in self.runs.values()):
+            suites = [name for name, suite in self.suites.items() if suite.dataset == task]
+            decides = task if task in suites else suites[0] if len(suites) == 1 else None
+            if decides and not self.suites[decides].samples:
+                raise ValueError(
+                    f"gates.measure: sampled/accuracy, and suite {decides}, which decides on {task}, draws no samples; "
+                    f"set suites.{decides}.samples or use pass@1"
+                )
 
     def training_of(self, run: str) -> Training:
         """The shared training settings with the run's overrides laid over them, key by key."""
@@ -121,7 +156,7 @@ def load_params(path: Path) -> Params:
         raise JudgefreeError(f"{path} does not exist", "run `judgefree profile tiny` to write one")
     try:
         raw = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    except (MarkedYAMLError, UnicodeDecodeError) as error:
+    except (YAMLError, UnicodeDecodeError) as error:
         raise JudgefreeError(f"{path} is not readable as YAML: {error}", "mend the line that it names") from error
     if not isinstance(raw, dict):
         raise JudgefreeError(f"{path} holds no mapping of settings", "start from a file in profiles/")
@@ -136,8 +171,12 @@ def parse_params(raw: Mapping[str, Any], origin: str) -> Params:
         raise JudgefreeError(f"{origin} is refused:\n  - " + "\n  - ".join(_messages(error, Params, ""))) from error
 
 
-def resolve(params: Params) -> dict[str, dict[str, Any]]:
-    """What each stage is run with, by file name below `resolved/`: plain JSON values, absent features left out."""
+def resolve(params: Params, root: Path = Path()) -> dict[str, dict[str, Any]]:
+    """What each stage is run with, by file name below `resolved/`: plain JSON values, absent features left out.
+
+    root: the project's folder, in which files that the settings name are looked up; their content is a setting too.
+    Raises JudgefreeError naming the key of a file that is not there.
+    """
     plain = params.model_dump(mode="json", exclude_none=True)
     shared = {"threads": params.threads, "grading": plain["grading"]}
     files: dict[str, dict[str, Any]] = {}
@@ -151,6 +190,14 @@ def resolve(params: Params) -> dict[str, dict[str, Any]]:
         files[f"train/{name}.json"] = {
             **shared, "run": settings, "training": training, "prompt": plain["prompts"][run["dataset"]],
         }  # fmt: skip
+        if "accelerate_config" in training:
+            config = root / training["accelerate_config"]
+            if not config.is_file():
+                raise JudgefreeError(
+                    f"runs.{name}: training.accelerate_config: {config} does not exist",
+                    "write it with `accelerate config --config_file ...`",
+                )
+            files[f"train/{name}.json"]["accelerate_config_sha256"] = sha256_file(config)
     for name, model in {**plain["bases"], **plain["runs"]}.items():
         suites = {key: plain["suites"][key] for key in model["suites"]}
         prompts = {suite["dataset"]: plain["prompts"][suite["dataset"]] for suite in suites.values()}

@@ -7,9 +7,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import huggingface_hub.constants
 import pytest
+from huggingface_hub.utils import httpx
 
 from judgefree.bases.build import build_base
-from judgefree.errors import JudgefreeError
+from judgefree.errors import JudgefreeError, MayPass
 from judgefree.files import sha256_file, verify
 
 REVISION = "c" * 40
@@ -172,6 +173,15 @@ def test_without_a_hub_the_message_names_mirror_and_folder(tmp_path, monkeypatch
         build_base("theirs", {"base": {"kind": "hub", "id": "some/model", "revision": REVISION}}, tmp_path)
     assert "HF_ENDPOINT" in caught.value.fix and "kind: folder" in caught.value.fix
     assert not (tmp_path / "models").exists()
+
+
+def test_an_error_without_words_is_told_by_its_kind(tmp_path, monkeypatch):
+    def silent(*args, **kwargs):
+        raise httpx.ReadTimeout("")
+
+    monkeypatch.setattr("judgefree.bases.hub.snapshot_download", silent)
+    with pytest.raises(MayPass, match="from the hub: ReadTimeout"):
+        build_base("theirs", {"base": {"kind": "hub", "id": "some/model", "revision": REVISION}}, tmp_path)
 
 
 def test_an_id_that_is_none_is_refused(tmp_path):

@@ -5,9 +5,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from huggingface_hub.utils import httpx
 
 from judgefree.data.sources import read, read_jsonl, read_mirror, read_parquet
-from judgefree.errors import JudgefreeError
+from judgefree.errors import JudgefreeError, MayPass
 from judgefree.files import sha256_file
 
 REVISION = "0123456789" * 4
@@ -122,6 +123,19 @@ def test_a_hub_out_of_reach_says_how_to_use_a_mirror(tmp_path: Path, monkeypatch
     message = hub_process(tmp_path, monkeypatch)
     assert f"cannot get the data set openai/gsm8k at revision {REVISION} from the hub" in message
     assert "fix: without the hub, set JUDGEFREE_MIRROR to a folder that holds gsm8k/train.jsonl" in message
+
+
+@pytest.mark.parametrize("error", [ConnectionError(), httpx.ReadTimeout("")], ids=lambda error: type(error).__name__)
+def test_an_error_without_words_is_told_by_its_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def silent(*args: object, **kwargs: object) -> None:
+        raise error
+
+    monkeypatch.delenv("JUDGEFREE_MIRROR", raising=False)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", silent)
+    with pytest.raises(MayPass, match=f"from the hub: {type(error).__name__}"):
+        hub_source(tmp_path)
 
 
 def test_a_pinned_revision_is_read_from_the_hubs_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

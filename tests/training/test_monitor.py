@@ -301,7 +301,7 @@ COV = {"kl_cov": {"share": 0.1, "weight": 1.0}}
 
 
 def test_a_run_whose_kl_cov_does_nothing_fails(tiny: Path, tmp_path: Path) -> None:
-    """A learning rate that the weights' precision swallows: only rounding tells the second update's policy from the first's."""
+    """A learning rate that the weights' precision swallows: from update to update the policy differs by rounding only."""
     settings = training(steps=4, save_every=4, updates_per_rollout=2, learning_rate=1e-30, loss=COV)
     with pytest.raises(JudgefreeError, match=r"no effect up to step 4"):
         run(tiny, tmp_path, Given(make_turns), settings)

@@ -11,7 +11,7 @@ from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 from huggingface_hub.utils import httpx
 
 from judgefree.config import FolderBase, HubBase
-from judgefree.errors import JudgefreeError, MayPass
+from judgefree.errors import JudgefreeError, MayPass, first_line
 from judgefree.files import read_json
 
 WANTED = ["*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", "chat_template.*",
@@ -28,10 +28,9 @@ def build_hub(settings: HubBase, folder: Path) -> str:
     try:
         snapshot_download(settings.id, revision=settings.revision, local_dir=folder, allow_patterns=WANTED)
     except (HFValidationError, httpx.HTTPError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
         silent = isinstance(error, (LocalEntryNotFoundError, httpx.TransportError, TimeoutError, ConnectionError))
         raise (MayPass if silent else JudgefreeError)(
-            f"cannot fetch {where} from the hub: {reason}",
+            f"cannot fetch {where} from the hub: {first_line(error)}",
             "check id, revision and network (HF_ENDPOINT names a mirror of the hub), or copy the model's files to this "
             "machine and use `kind: folder` with their path",
         ) from error

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from judgefree.errors import JudgefreeError, MayPass
+from judgefree.errors import JudgefreeError, MayPass, first_line
 from judgefree.files import sha256_file
 
 MIRROR = "JUDGEFREE_MIRROR"
@@ -86,7 +86,6 @@ def mirror_folder() -> Path:
 
 
 def _download(identity: str, revision: str, layouts: Sequence[str], mirror: Sequence[str]) -> Path:
-    import httpx
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         EntryNotFoundError,
@@ -94,14 +93,14 @@ def _download(identity: str, revision: str, layouts: Sequence[str], mirror: Sequ
         LocalEntryNotFoundError,
         RevisionResolutionError,
     )
+    from huggingface_hub.utils import httpx  # the client's own copy, whose name changes with its versions
 
     try:
         return Path(snapshot_download(identity, repo_type="dataset", revision=revision, allow_patterns=list(layouts)))
     except (OSError, EntryNotFoundError, HFValidationError, RevisionResolutionError, httpx.TransportError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         silent = isinstance(error, (LocalEntryNotFoundError, httpx.TransportError, TimeoutError, ConnectionError))
         raise (MayPass if silent else JudgefreeError)(
-            f"cannot get the data set {identity} at revision {revision} from the hub: {reason}",
+            f"cannot get the data set {identity} at revision {revision} from the hub: {first_line(error)}",
             f"without the hub, set {MIRROR} to a folder that holds {' or '.join(mirror)}; else check the network, the "
             "id and the revision",
         ) from error

@@ -27,13 +27,21 @@ class Setting:
 
 METHODS: dict[str, Callable[[Any, Setting], Method]] = {"rlif": rlif.Rlif, "rlvr": rlvr.Rlvr}
 OPTIONS: dict[str, type[BaseModel]] = {SFT: sft.Options, "rlif": rlif.Options, "rlvr": rlvr.Options}
+OWN_SIGNALS = frozenset({"rlif"})  # methods whose rollouts have the metric `own_signal/rollout`: no gold answer is read
 
 
 def options_of(name: str, run: Run) -> Any:
-    """The run's options, checked by its method. Raises JudgefreeError for an unknown method or option."""
+    """The run's options, checked by its method.
+
+    Raises JudgefreeError for an unknown method or option, and for weights to be chosen by a signal it does not have.
+    """
     if run.method not in OPTIONS:
         raise JudgefreeError(
             f"runs.{name}.method: unknown method {run.method!r}", f"known: {', '.join(sorted(OPTIONS))}"
+        )
+    if run.select == "own_signal" and run.method not in OWN_SIGNALS:
+        raise JudgefreeError(
+            f"runs.{name}.select: method {run.method} measures no own_signal", "use select: validation or select: last"
         )
     try:
         return OPTIONS[run.method].model_validate(run.options)

@@ -39,7 +39,7 @@ def token_limits(prompts: Sequence[Prompt], max_completion_tokens: int, max_leng
             raise JudgefreeError(
                 f"prompt {name} has {len(prompt.ids)} tokens, but the model reads at most {max_length} positions, "
                 "those of the completion included",
-                "lower training.max_prompt_tokens, or use a base with a longer context",
+                "shorten the data set's template in prompts, remove the question, or use a base with a longer context",
             )
         limits.append(min(max_completion_tokens, room))
     return limits

@@ -74,7 +74,7 @@ def episode_arguments(training: Training, work: Path, seed: int) -> GRPOConfig:
 def sft_arguments(training: Training, work: Path, seed: int, batch_size: int) -> SFTConfig:
     return SFTConfig(
         **common_arguments(training, work, seed),
-        per_device_train_batch_size=batch_size // (training.processes * training.micro_batches),
+        per_device_train_batch_size=training.micro_batch_of(batch_size),
         gradient_accumulation_steps=training.micro_batches,
         max_length=training.max_prompt_tokens + training.sampling.max_completion_tokens,
         completion_only_loss=True,

@@ -6,12 +6,15 @@ from typing import Any
 
 from accelerate.utils import gather_object
 
-from judgefree.config import PromptFormat, Sampling
+from judgefree.config import PromptFormat, Sampling, Training
 from judgefree.episodes import Completion, Prompt, Turn
+from judgefree.errors import JudgefreeError
 from judgefree.prompting import encode_chat, encode_question
 
 # (prompts, n, seed, step, settings, greedy) -> completions of each prompt
 Engine = Callable[[Sequence[Prompt], int, int, int, Sampling, bool], list[list[Completion]]]
+
+SHOWN = 60  # characters of a question in a message
 
 
 @dataclass
@@ -21,7 +24,7 @@ class TrainedPolicy:
 
     tokenizer: Any
     prompt: PromptFormat
-    sampling: Sampling
+    training: Training
     seed: int
     engine: Engine
     scorer: Callable[[Sequence[Turn]], list[list[float]]]
@@ -30,19 +33,30 @@ class TrainedPolicy:
     certainty_scorer: Callable[[Sequence[Turn]], tuple[list[list[float]], list[float]]] | None = None
 
     def encode(self, question: str) -> list[int]:
-        return encode_question(self.tokenizer, self.prompt, question)
+        """Raises JudgefreeError for a prompt of more than `training.max_prompt_tokens`: none is cut."""
+        return self._fitting(encode_question(self.tokenizer, self.prompt, question), question)
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
-        return encode_chat(self.tokenizer, messages)
+        """Raises JudgefreeError as `encode` does."""
+        return self._fitting(encode_chat(self.tokenizer, messages), messages[-1]["content"])
+
+    def _fitting(self, ids: list[int], text: str) -> list[int]:
+        if len(ids) > (limit := self.training.max_prompt_tokens):
+            beginning = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+            raise JudgefreeError(
+                f"a prompt has {len(ids)} tokens, above training.max_prompt_tokens ({limit}): {beginning!r}",
+                "raise training.max_prompt_tokens, shorten the template in prompts, or remove the question",
+            )
+        return ids
 
     def sample(self, prompts: Sequence[Prompt], n: int) -> list[list[Completion]]:
-        completions = self.engine(prompts, n, self.seed, self.step, self.sampling, False)
+        completions = self.engine(prompts, n, self.seed, self.step, self.training.sampling, False)
         self.tokens_sampled += sum(len(one.ids) for several in completions for one in several)
         return completions
 
     def greedy(self, prompts: Sequence[Prompt]) -> list[Completion]:
         """The most likely continuation of every prompt, for validation."""
-        return [several[0] for several in self.engine(prompts, 1, self.seed, self.step, self.sampling, True)]
+        return [several[0] for several in self.engine(prompts, 1, self.seed, self.step, self.training.sampling, True)]
 
     def score(self, turns: Sequence[Turn]) -> list[list[float]]:
         logprobs = self.scorer(turns)

@@ -236,7 +236,7 @@ def policy_of(trainer: Any, job: Job, tokenizer: Any) -> TrainedPolicy:
     if isinstance(trainer, EpisodeTrainer):
         return trainer.policy
     engine: Engine = make_engine(trainer, job.training, job.prompt)
-    return TrainedPolicy(tokenizer, job.prompt, job.training.sampling, job.run.seed, engine, lambda turns: [])
+    return TrainedPolicy(tokenizer, job.prompt, job.training, job.run.seed, engine, lambda turns: [])
 
 
 def validation_scores(

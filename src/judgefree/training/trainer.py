@@ -70,7 +70,7 @@ class EpisodeTrainer(GRPOTrainer):
         self.on_rollout = on_rollout
         engine = make_engine(self, training, prompt)
         self.policy = TrainedPolicy(
-            tokenizer, prompt, training.sampling, seed, engine, self.logprobs, certainty_scorer=self.certainties
+            tokenizer, prompt, training, seed, engine, self.logprobs, certainty_scorer=self.certainties
         )
         self._updates: list[tuple[list[Batch], Denominators]] = []
         self._counts: Denominators | None = None
