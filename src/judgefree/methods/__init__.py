@@ -46,6 +46,9 @@ def options_of(name: str, run: Run) -> Any:
     try:
         return OPTIONS[run.method].model_validate(run.options)
     except ValidationError as error:
-        lines = [f"runs.{name}.options.{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        lines = [
+            f"{'.'.join(['runs', name, 'options', *map(str, e['loc'])])}: {e['msg'].removeprefix('Value error, ')}"
+            for e in error.errors()
+        ]
         known = ", ".join(OPTIONS[run.method].model_fields) or "none"
         raise JudgefreeError("; ".join(lines), f"options of {run.method}: {known}") from error

@@ -200,7 +200,8 @@ class RunCallback(TrainerCallback):
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.progress.stop()
         if self.live and state.is_world_process_zero:
-            collapsed, stopped = self.run.collapsed, self.run.stop_requested
+            collapsed = self.run.collapsed or has_ended(self.run.history)
+            stopped = self.run.stop_requested
             self.live.end(self.run.history.rows, "FAILED" if collapsed else "KILLED" if stopped else "FINISHED")
 
 
