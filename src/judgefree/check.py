@@ -23,11 +23,22 @@ def checked(path: Path) -> Params:
 
 
 def check_params(path: Path, quiet: bool) -> None:
-    """Print the settings as they take effect, stage by stage; with `quiet` the last line only."""
+    """Print the settings as they take effect, stage by stage; with `quiet` the last line only.
+
+    Raises JudgefreeError for settings that are refused, and where a source outside the project is no longer what was
+    read: DVC does not look there and would take the old result for the present one.
+    """
+    from judgefree.outside import replaced  # here, since `resolve` does without
+
     params = checked(path)
     for name, content in resolve(params, path.parent).items():
         if not quiet:
             print(f"# {name}\n{pretty_json(content)}")
+    if changed := dict(replaced(params, path.parent)):
+        raise JudgefreeError(
+            "; ".join(f"{file} is not what {stage} read" for stage, file in changed.items()),
+            f"run `dvc repro --force --single-item {' '.join(changed)}`, then `dvc repro`; or put the file back",
+        )
     chains = [" <- ".join(params.ancestry(name)) for name in params.runs]
     print(f"{path}: {len(params.bases)} bases, {len(params.data)} data sets, {len(params.runs)} runs "
           f"({'; '.join(chains)}), {len(params.suites)} suites: all right")  # fmt: skip

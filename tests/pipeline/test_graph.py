@@ -26,8 +26,8 @@ ANYWHERE = {
 # The list of all methods: a run uses one of them, and a new one changes no other run. `resolve` lets methods check their
 # options and leaves these as they are.
 METHODS = "methods/__init__.py"
-# What its functions import is for `evaluate`; `pin` and `compare` take other things from it.
-EVALUATION = "evaluation/stage.py"
+# Modules whose functions' own imports are for one command; others that use the module do without.
+FOR_ONE = {"evaluation/stage.py": "evaluate", "check.py": "check"}
 
 
 def imports(tree: ast.AST, functions: bool = True) -> Iterator[str]:
@@ -65,7 +65,7 @@ def code_of(stage: str, method: str | None = None) -> set[str]:
             continue
         found.add(name)
         if name != METHODS:
-            waiting += imports(ast.parse(path.read_text()), name != EVALUATION or stage == "evaluate")
+            waiting += imports(ast.parse(path.read_text()), FOR_ONE.get(name, stage) == stage)
     if stage == "train":  # its supervised.py imports the one method that it is for
         found -= {METHODS, *(f"methods/{other}.py" for other in OPTIONS if other != method)}
     return found
