@@ -128,7 +128,7 @@ DEGENERATE = {
 }
 
 
-@pytest.mark.parametrize("reward", ["multi", "cluster", "certainty", "majority"])
+@pytest.mark.parametrize("reward", ["multi", "cluster", "certainty"])
 @pytest.mark.parametrize("name", DEGENERATE)
 def test_rewards_that_can_be_gamed_trip_the_monitor(name: str, reward: str, tiny: Path, tmp_path: Path) -> None:
     """Four rollouts of honest completions, then one degenerate policy; RLIF and the trainer measure for themselves.
