@@ -21,13 +21,19 @@ from flows.server import configured
 from flows.train import train
 from judgefree.errors import JudgefreeError
 from tasks.lock import ProjectBusy
+from tasks.registry import sync_runs
+from tasks.stage import options
 
 
 @flow
 def retrain(root: str = ".") -> State[Any] | None:
     try:
-        with project(root):
+        with project(root) as pipeline:
             prepare(root)
+            # Training tells MLflow only where a store is there, so it is made before. A store that is broken stops the
+            # night at the registry, not here.
+            sync = sync_runs.with_options(**options(pipeline))
+            sync(root, pipeline.timeout_s.registry, pipeline.grace_s, return_state=True)
             train(root)
             evaluate(root)
             register(root)

@@ -73,8 +73,9 @@ class Project:
         })  # fmt: skip
 
     def report(
-        self, name: str, right: Sequence[bool], *, verdict: str = "wrong", length: int = 6, suite: Any = None
-    ) -> None:
+        self, name: str, right: Sequence[bool], *, verdict: str = "wrong", length: int = 6, suite: Any = None,
+        ungraded: float = 0.0,
+    ) -> None:  # fmt: skip
         """reports/runs/<name>/arithmetic: test items answered right where `right` says, else with that verdict."""
         folder = self.root / "reports" / "runs" / name / "arithmetic"
         shutil.rmtree(folder.parent, ignore_errors=True)
@@ -85,7 +86,9 @@ class Project:
             "finish_reason": "stop", "n_samples": 0, "n_correct": 0, "n_ungraded": 0,
         })  # fmt: skip
         write_atomic(folder / "items.parquet", items.to_parquet(index=False))
-        metrics = {"items": len(right), "pass@1": sum(right) / len(right), "length": float(length)}
+        unparsed = float((items["verdict"] == "unparsed").mean())
+        metrics = {"items": len(right), "pass@1": sum(right) / len(right), "length": float(length), "unparsed": unparsed,
+                   "truncated": 0.0, "ungraded": ungraded}  # fmt: skip
         write_atomic(folder / "metrics.json", pretty_json(metrics))
         facts = {**FACTS, "suite": suite or SUITE, "test_sha256": self.split_sha256("test"),
                  "model_sha256": model_sha256(self.root, name)}  # fmt: skip

@@ -10,24 +10,30 @@ from hypothesis import strategies as st
 
 from judgefree.config import Compare, Gates
 from judgefree.errors import JudgefreeError
-from judgefree.registry.gate import Judgement, Verdict, items_needed, judge
+from judgefree.registry.gate import Judgement, Report, Verdict, items_needed, judge
 
 GATES = Gates(rank_by="validation", measure="pass@1", margin=0.0, min_items=30, max_unparsed_rise=0.01,
               max_truncated_rise=0.01, max_length_ratio=1.5)  # fmt: skip
 COMPARE = Compare(resamples=1000, seed=0, confidence=0.95)
 
 
-def items(right: int, of: int, *, unparsed: int = 0, truncated: int = 0, length: float = 10.0) -> pd.DataFrame:
-    """`right` right ones first, then the `unparsed` ones; the last `truncated` were cut off."""
-    verdicts = ["correct"] * right + ["unparsed"] * unparsed + ["wrong"] * (of - right - unparsed)
-    return pd.DataFrame({
-        "id": range(of), "gold": "1", "correct": [verdict == "correct" for verdict in verdicts], "verdict": verdicts,
-        "finish_reason": ["stop"] * (of - truncated) + ["length"] * truncated, "length": length,
-        "n_samples": 4, "n_correct": [4 * (verdict == "correct") for verdict in verdicts],
+def items(
+    right: int, of: int, *, unparsed: float = 0, truncated: float = 0, length: float = 10.0, ungraded: float = 0,
+    sampled: dict[str, float] | None = None,
+) -> Report:  # fmt: skip
+    """The first `right` items are right, greedily and in all 4 samples; the other arguments are numbers of completions,
+    `sampled` those of the samples where they are not clean."""
+    counts = {"unparsed": unparsed, "truncated": truncated, "ungraded": ungraded}
+    shares = {name: count / of for name, count in counts.items()} | {"length": length}
+    rough = {"unparsed": 0, "truncated": 0, "ungraded": 0, "length": 10.0} | (sampled or {})
+    correct = [item < right for item in range(of)]
+    frame = pd.DataFrame({
+        "id": range(of), "gold": "1", "correct": correct, "n_samples": 4, "n_correct": [4 * one for one in correct],
     })  # fmt: skip
+    return Report(frame, shares | {f"sampled/{name}": value for name, value in rough.items()})
 
 
-def judged(new: pd.DataFrame, old: pd.DataFrame, **gates: object) -> Judgement:
+def judged(new: Report, old: Report, **gates: object) -> Judgement:
     return judge("s", new, old, GATES.model_copy(update=gates), COMPARE)
 
 
@@ -68,7 +74,7 @@ def test_too_few_items_hold_even_where_all_looks_bad() -> None:
         (items(150, 200, length=15.1), "length went from 10 to 15.1"),
     ],
 )
-def test_a_broken_guard_rejects_what_is_better(new: pd.DataFrame, named: str) -> None:
+def test_a_broken_guard_rejects_what_is_better(new: Report, named: str) -> None:
     verdict = judged(new, items(100, 200))
     assert verdict.decision == "REJECT" and named in verdict.reason
 
@@ -77,9 +83,40 @@ def test_guards_hold_at_their_limits() -> None:
     assert judged(items(150, 200, unparsed=2, truncated=2, length=15), items(100, 200)).decision == "PROMOTE"
 
 
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        ({"unparsed": 0.02}, "sampled/unparsed went from 0 to 0.02"),
+        ({"truncated": 0.02}, "sampled/truncated went from 0 to 0.02"),
+        ({"length": 15.1}, "sampled/length went from 10 to 15.1"),
+    ],
+)
+def test_guards_look_at_what_is_measured(broken: dict[str, float], reason: str) -> None:
+    samples, greedy = items(150, 200, sampled=broken), items(150, 200, unparsed=50, truncated=50, length=90)
+    old = items(100, 200)
+    verdict = judged(samples, old, measure="sampled/accuracy")
+    assert verdict.decision == "REJECT" and reason in verdict.reason
+    assert judged(samples, old).decision == "PROMOTE"
+    assert judged(greedy, old, measure="sampled/accuracy").decision == "PROMOTE"
+
+
+def test_scores_that_the_grader_did_not_give_hold() -> None:
+    new, old = items(150, 200, ungraded=3), items(100, 200)
+    verdict = judged(new, old)
+    assert verdict.decision == "HOLD" and verdict.items_needed is None and verdict.ungraded == (0.015, 0)
+    assert "gave up on 1.50% of the candidate's completions and 0.00% of the other's" in verdict.reason
+    assert judged(old, new).decision == "HOLD", "it would be rejected"
+    assert judged(items(150, 200), items(100, 200, ungraded=3)).decision == "HOLD"
+    assert judged(items(150, 200, ungraded=2), old).decision == "PROMOTE", "a hundredth is taken"
+    assert judged(new, old, measure="sampled/accuracy").decision == "PROMOTE"
+    rough = items(150, 200, sampled={"ungraded": 0.015})
+    assert judged(rough, old, measure="sampled/accuracy").decision == "HOLD"
+    assert judged(rough, old).decision == "PROMOTE"
+
+
 def test_sampled_accuracy_needs_samples() -> None:
     assert judged(items(150, 200), items(100, 200), measure="sampled/accuracy").gain.value == 0.25
-    without = items(150, 200).assign(n_samples=0)
+    without = Report(items(150, 200).items.assign(n_samples=0), {})
     with pytest.raises(JudgefreeError, match="draws no samples"):
         judged(without, items(100, 200), measure="sampled/accuracy")
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import pandas as pd
 import pytest
 
 from judgefree.errors import JudgefreeError
+from judgefree.registry.facts import read_model
 from judgefree.registry.register import register, rollback
+from judgefree.registry.runs import open_run
 from judgefree.registry.store import open_store
 from judgefree.registry.versions import CHALLENGER, CHAMPION, CONTENT, alias_of, archived, model_folder
 
@@ -54,16 +57,44 @@ def test_nights(project: Any, shares: Shares) -> None:
     done = rollback(project.root, "arithmetic")
     assert (done.was, done.now) == (4, 1) and aliases(project.root) == (1, None, [])
     stays = register(project.root, "arithmetic")
-    assert stays.decision == "HOLD" and "rolled back" in stays.reason and aliases(project.root) == (1, 4, [])
+    assert stays.decision == "HOLD" and "rolled back" in stays.reason and aliases(project.root) == (1, None, [])
 
     client = open_store(project.root).client
     version = client.get_model_version("arithmetic", "4")
     assert {version.tags[name] for name in ("method", "base", "seed", "task")} == {"rlvr", "tiny", "0", "arithmetic"}
-    assert version.description.startswith("## arithmetic: HOLD") and version.tags["judgefree.verdict"] == "HOLD"
-    ledger = mlflow.artifacts.load_dict(
-        f"{client.get_run(version.run_id).info.artifact_uri}/registry/arithmetic/champion-version-1.json"
-    )
+    assert version.description.startswith("## arithmetic: PROMOTE"), "the two nights after brought no new judgement"
+    assert version.tags["judgefree.verdict"] == "PROMOTE"
+    place = f"{client.get_run(version.run_id).info.artifact_uri}/registry/arithmetic"
+    ledger = mlflow.artifacts.load_dict(f"{place}/champion-version-1.json")
     assert ledger["decision"] == "PROMOTE" and ledger["judgement"]["better"] == 30
+    files = client.list_artifacts(version.run_id, "registry/arithmetic")
+    assert [Path(file.path).name for file in files] == ["champion-version-1.json", "champion-version-1.md"]
+
+
+def test_answers_that_were_not_graded_promote_nothing(project: Any, shares: Shares) -> None:
+    project.run("rlvr", weights=1)
+    project.report("rlvr", shares(0.5), ungraded=0.02)
+    verdict = register(project.root, "arithmetic")
+    assert verdict.decision == "HOLD" and "the grader gave up on 2.00%" in verdict.reason
+    assert aliases(project.root) == (None, 1, [])
+
+
+def test_lineage_names_a_commit_only_where_training_told_it(project: Any, shares: Shares) -> None:
+    """The commit at hand when a run is synced later need not be the one that trained it."""
+    git = ["git", "-C", str(project.root), "-c", "user.name=t", "-c", "user.email=t@example.org"]
+    (project.root / ".gitignore").write_text("*\n")
+    for command in (["init", "-q"], ["add", "-f", ".gitignore"], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *command], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    night(project, 1, shares(0.5))
+    project.run("rlvr", weights=2, key="k", validation=0.6)
+    store = open_store(project.root)
+    open_run(store, read_model(project.root, "rlvr"), live=True)
+    subprocess.run([*git, "commit", "-qm", "second", "--allow-empty"], check=True)
+    project.report("rlvr", shares(0.6))
+    register(project.root, "arithmetic")
+    tags = [store.client.get_model_version("arithmetic", number).tags["git_commit"] for number in ("1", "2")]
+    assert tags == ["unknown", commit]
 
 
 def test_the_base_must_be_evaluated_where_there_is_no_champion(project: Any, shares: Shares) -> None:

@@ -3,6 +3,7 @@
 import json
 import logging
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,8 @@ def test_files_become_runs_side_by_side(project: Any, shares: Callable[..., list
     assert base.data.params == {"method": "base", "base": "tiny"}
     assert run.data.metrics == {
         "reward": 0.5, "validation/pass_at_1": 0.75, "eval/arithmetic/items": 300, "eval/arithmetic/length": 6,
-        "eval/arithmetic/pass_at_1": 0.5,
+        "eval/arithmetic/pass_at_1": 0.5, "eval/arithmetic/unparsed": 0, "eval/arithmetic/truncated": 0,
+        "eval/arithmetic/ungraded": 0,
     }  # fmt: skip
     assert base.data.metrics["eval/arithmetic/pass_at_1"] == 0.2
     assert run.info.status == "FINISHED" and run.data.tags["mlflow.note.content"] == "rlvr on arithmetic from tiny"
@@ -141,6 +143,29 @@ def test_a_run_is_told_live_and_completed_by_sync(project: Any, tmp_path: Path) 
     assert len(run.inputs.dataset_inputs) == 2 and run.info.status == "FINISHED"
 
 
+@pytest.mark.parametrize("hidden", ["mlflow", "filelock"])
+def test_an_environment_without_mlflow_says_so_in_a_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, hidden: str
+) -> None:
+    """As beside vLLM, whose pins exclude MLflow's."""
+    for module in [name for name in sys.modules if name.startswith("judgefree.registry.")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, hidden, None)
+    with caplog.at_level(logging.WARNING):
+        LiveLog(tmp_path, "rlvr", "k", tmp_path).checkpoint({1: {"reward": 0.25}})
+    (record,) = caplog.records
+    assert hidden in record.getMessage() and not record.exc_info and "judgefree sync" in record.getMessage()
+
+
+def test_a_moved_store_says_so_in_a_line(project: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sync(project.root)
+    moved = project.root.rename(project.root.with_name("moved"))
+    with caplog.at_level(logging.WARNING):
+        LiveLog(moved, "rlvr", "k", tmp_path).checkpoint({1: {"reward": 0.25}})
+    (record,) = caplog.records
+    assert "moved or copied" in record.getMessage() and not record.exc_info
+
+
 def test_training_goes_on_without_mlflow(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "mlruns").mkdir()
     (tmp_path / "mlruns" / "mlflow.db").write_text("no database")
@@ -148,4 +173,5 @@ def test_training_goes_on_without_mlflow(tmp_path: Path, caplog: pytest.LogCaptu
     with caplog.at_level(logging.WARNING):
         live.checkpoint({1: {"reward": 0.25}})
         live.end({1: {"reward": 0.25}}, "FINISHED")
-    assert len([record for record in caplog.records if "judgefree sync" in record.message]) == 1
+    (record,) = caplog.records
+    assert "judgefree sync" in record.getMessage() and record.exc_info, "what is unexpected keeps its traceback"

@@ -2,7 +2,8 @@
 
 Both models answered the same test items. PROMOTE needs the lower bound of the paired difference above the margin and
 every guard within its limit. REJECT says that the candidate is shown worse, or that a guard broke. Everything else is
-HOLD: a tie, too few items, a difference that chance may have made; where more items would help it names how many.
+HOLD: a tie, too few items, a difference that chance may have made; where more items would help it names how many. So is
+what the grader gave up on too often to be a score.
 """
 
 import math
@@ -19,8 +20,17 @@ from judgefree.config import Compare, Gates
 from judgefree.errors import JudgefreeError
 from judgefree.evaluation.compare import align
 from judgefree.evaluation.statistics import Interval, bootstrap_means, difference
+from judgefree.evaluation.suites import UNGRADED_LIMIT
 
 Decision = Literal["PROMOTE", "HOLD", "REJECT"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """A model's answers to a suite: a row per test item, and the metrics over them, both as `run_suite` makes them."""
+
+    items: pd.DataFrame
+    metrics: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -41,7 +51,8 @@ class Guard:
 @dataclass(frozen=True)
 class Judgement:
     """What the items say. better, worse: items on which the candidate scored higher, lower; items_needed: how many
-    would show the observed difference, None where none would or where they are enough."""
+    would show the observed difference, None where none would or where they are enough; ungraded: the shares of the
+    measured completions on which the grader gave up, the candidate's and the other's."""
 
     decision: Decision
     reason: str
@@ -53,6 +64,7 @@ class Judgement:
     worse: int
     items_needed: int | None
     guards: list[Guard]
+    ungraded: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -84,24 +96,31 @@ class Verdict:
         return "\n".join(lines).rstrip() + "\n"
 
 
-def judge(suite: str, candidate: pd.DataFrame, reference: pd.DataFrame, gates: Gates, compare: Compare) -> Judgement:
-    """Compare two models' items (as `run_suite` makes them) of one suite.
+def judge(suite: str, candidate: Report, reference: Report, gates: Gates, compare: Compare) -> Judgement:
+    """Compare two models' reports of one suite; guards look at the completions that the measure is of.
 
     Raises JudgefreeError for items that are not the same, and for a suite without the samples that the measure needs.
     """
-    aligned = align(suite, {"the candidate": candidate, "the model that stands": reference})
+    aligned = align(suite, {"the candidate": candidate.items, "the model that stands": reference.items})
     new, old = aligned.values()
     scores = {"new": _scores(new, gates.measure, suite)[None], "old": _scores(old, gates.measure, suite)[None]}
     means = bootstrap_means(scores, compare.resamples, compare.seed)
     gain = difference(scores["new"], scores["old"], means["new"], means["old"], compare.confidence)
     paired = (scores["new"] - scores["old"])[0]
     needed = items_needed(paired, gates.margin, compare.confidence)
-    guards = _guards(new, old, gates)
+    prefix = "" if gates.measure == "pass@1" else "sampled/"
+    guards = _guards(candidate.metrics, reference.metrics, prefix, gates)
+    ungraded = candidate.metrics[f"{prefix}ungraded"], reference.metrics[f"{prefix}ungraded"]
     decision, reason = _decide(len(paired), gain, needed, guards, gates)
+    if max(ungraded) > UNGRADED_LIMIT:
+        needed = None  # more items of that kind would show nothing
+        shares = f"{ungraded[0]:.2%} of the candidate's completions and {ungraded[1]:.2%} of the other's"
+        decision = "HOLD"
+        reason = f"the grader gave up on {shares}, more than {UNGRADED_LIMIT:.0%}; raise grading.timeout_s"
     return Judgement(
         decision, reason, gates.measure, len(paired), (float(scores["new"].mean()), float(scores["old"].mean())), gain,
         int((paired > 0).sum()), int((paired < 0).sum()),
-        needed if decision == "HOLD" else None, guards,
+        needed if decision == "HOLD" else None, guards, ungraded,
     )  # fmt: skip
 
 
@@ -143,16 +162,12 @@ def _scores(items: pd.DataFrame, measure: str, suite: str) -> NDArray[np.float64
     return (items["n_correct"] / items["n_samples"]).to_numpy(np.float64)
 
 
-def _guards(new: pd.DataFrame, old: pd.DataFrame, gates: Gates) -> list[Guard]:
-    def shares(column: str, value: str) -> tuple[float, float]:
-        return float((new[column] == value).mean()), float((old[column] == value).mean())
-
-    unparsed, truncated = shares("verdict", "unparsed"), shares("finish_reason", "length")
-    length = float(new["length"].mean()), float(old["length"].mean())
+def _guards(new: Mapping[str, float], old: Mapping[str, float], prefix: str, gates: Gates) -> list[Guard]:
+    unparsed, truncated, length = (f"{prefix}{name}" for name in ("unparsed", "truncated", "length"))
     return [
-        Guard("unparsed", *unparsed, unparsed[0] - unparsed[1], gates.max_unparsed_rise),
-        Guard("truncated", *truncated, truncated[0] - truncated[1], gates.max_truncated_rise),
-        Guard("length", *length, length[0] / length[1], gates.max_length_ratio),
+        Guard(unparsed, new[unparsed], old[unparsed], new[unparsed] - old[unparsed], gates.max_unparsed_rise),
+        Guard(truncated, new[truncated], old[truncated], new[truncated] - old[truncated], gates.max_truncated_rise),
+        Guard(length, new[length], old[length], new[length] / old[length], gates.max_length_ratio),
     ]
 
 
@@ -163,6 +178,7 @@ def _table(judged: Judgement) -> list[str]:
         f"| {judged.measure} | {new:.4f} | {old:.4f} | {judged.gain.value:+.4f} [{low:+.4f}, {high:+.4f}] | lower bound |",
         *(f"| {g.name} | {g.candidate:.4g} | {g.reference:.4g} | {g.change:.4g} | "
           f"at most {g.limit:g}: {'held' if g.held else 'broken'} |" for g in judged.guards),
+        f"| ungraded | {judged.ungraded[0]:.4g} | {judged.ungraded[1]:.4g} | | each at most {UNGRADED_LIMIT:g} |",
     ]  # fmt: skip
     return [
         "| measure | candidate | reference | change | limit |", "| --- | --: | --: | --: | --- |", *rows, "",

@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 from typing import Any, Literal
 
+from judgefree.errors import JudgefreeError
 from judgefree.registry.facts import read_training
 
 log = logging.getLogger(__name__)
@@ -37,10 +38,16 @@ class LiveLog:
             return
         try:
             self._log(history, status)
-        except Exception:  # whatever MLflow, SQLAlchemy or the disk raise: hours of training are not lost to a chart
-            self.broken = True
-            log.warning("%s: MLflow gets no more metrics while this run trains; `judgefree sync` adds them afterwards",
-                        self.name, exc_info=True)  # fmt: skip
+        except (ImportError, JudgefreeError) as error:
+            self._give_up(error)
+        except Exception as error:  # whatever MLflow, SQLAlchemy or the disk raise: training is not lost to a chart
+            self._give_up(error, exc_info=True)
+
+    def _give_up(self, error: Exception, exc_info: bool = False) -> None:
+        self.broken = True
+        why = error.problem if isinstance(error, JudgefreeError) else error
+        log.warning("%s: MLflow gets no more metrics while this run trains, `judgefree sync` adds them afterwards (%s)",
+                    self.name, why, exc_info=exc_info)  # fmt: skip
 
     def _log(self, history: dict[int, dict[str, float]], status: str) -> None:
         from judgefree.registry.runs import log_rows, open_run, step_times
@@ -48,7 +55,8 @@ class LiveLog:
 
         if self._run is None:
             store = open_store(self.root)
-            self._run = store, open_run(store, read_training(self.root, self.name, self.key)).info.run_id
+            model = read_training(self.root, self.name, self.key)
+            self._run = store, open_run(store, model, live=True).info.run_id
         store, run_id = self._run
         times = step_times(self.work)
         rows = {step: {**times.get(step, {}), **row} for step, row in history.items()}

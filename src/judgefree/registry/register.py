@@ -23,7 +23,7 @@ from judgefree.params import Params
 from judgefree.registry import package
 from judgefree.registry.candidates import best_run, suite_of
 from judgefree.registry.facts import ModelFacts, model_sha256, reports_of
-from judgefree.registry.gate import Decision, Judgement, Verdict, judge
+from judgefree.registry.gate import Decision, Judgement, Report, Verdict, judge
 from judgefree.registry.runs import find_model_run
 from judgefree.registry.store import KEY, NAME, Store, open_store
 from judgefree.registry.sync import sync
@@ -37,7 +37,7 @@ from judgefree.registry.versions import (
     settle,
 )
 
-ITEMS = "items.parquet"
+ITEMS, METRICS = "items.parquet", "metrics.json"
 _DESCRIPTION = 4900  # characters that MLflow takes
 
 
@@ -64,7 +64,8 @@ def register(root: Path, task: str) -> Verdict:
     version = make_version(store, params, task, suite, candidate.model)
     judged = _Candidate(store, params, task, suite, candidate.model, version, passed_over)
     verdict = settle(store, version.name, int(version.version), judged.gate)
-    _keep_ledger(store, version, verdict)
+    if verdict.judgement:  # without one, as on a night that brought nothing new, the last verdict stands
+        _keep_ledger(store, version, verdict)
     return verdict
 
 
@@ -136,7 +137,7 @@ class _Candidate:
                 f"champion version {champion}",
                 self._champion_report(champion, read_json(report / MANIFEST)),
             )
-        judgement = judge(self.suite, _items(report), _items(other), self.params.gates, self.params.compare)
+        judgement = judge(self.suite, _read(report), _read(other), self.params.gates, self.params.compare)
         stands = int(self.version.version) if judgement.decision == "PROMOTE" else champion
         return self._verdict(judgement.decision, judgement.reason, stands, against, judgement)
 
@@ -178,9 +179,9 @@ class _Candidate:
         return kept
 
 
-def _items(report: Path) -> pd.DataFrame:
+def _read(report: Path) -> Report:
     verify(report)
-    return pd.read_parquet(report / ITEMS)
+    return Report(pd.read_parquet(report / ITEMS), read_json(report / METRICS))
 
 
 def _conditions(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,11 +17,11 @@ BATCH = 1000  # MLflow's limit for one call
 Rows = Mapping[int, Mapping[str, float | None]]
 
 
-def open_run(store: Store, model: ModelFacts) -> Run:
+def open_run(store: Store, model: ModelFacts, live: bool = False) -> Run:
     """The model's run with its tags, parameters and data sets; whoever comes later adds what an earlier one, killed
-    half-way, did not log."""
+    half-way, did not log. live: the caller trains the model at this moment, so the code that it is made by is here."""
     kind = {"judgefree.kind": "run" if model.method else "base"}
-    run = find_or_create_run(store, model.key, model.name, {**kind, **_source(store.root)})
+    run = find_or_create_run(store, model.key, model.name, {**kind, **(_source(store.root) if live else {})})
     client, run_id = store.client, run.info.run_id
     client.set_tag(run_id, "mlflow.note.content", model.title)
     client.set_tag(run_id, "judgefree.status", model.status)
@@ -115,7 +115,7 @@ def _json_lines(path: Path) -> Iterable[dict[str, Any]]:
 
 
 def _source(root: Path) -> dict[str, str]:
-    """The git commit of the code that opens the run, `-dirty` where files differ from it; nothing outside of git."""
+    """The git commit of the code that trains, `-dirty` where files differ from it; nothing outside of git."""
     commit = _git(root, "rev-parse", "HEAD")
     if not commit:
         return {}

@@ -42,7 +42,7 @@ def alias_of(store: Store, name: str, alias: str) -> int | None:
 def find_or_create_version(
     store: Store, name: str, content: str, tags: dict[str, str], run_id: str, log_model: Callable[[dict[str, str]], str]
 ) -> ModelVersion:
-    """The version with this content, made and named challenger where there is none.
+    """The version with this content, made where there is none; named challenger unless it is champion or was rolled back.
 
     log_model: writes the model as an MLflow LoggedModel with the given tags and returns its id. It is called only where
     no whole one is left from an attempt that died before its version stood; halves of such attempts are removed.
@@ -137,7 +137,7 @@ def model_folder(store: Store, version: ModelVersion) -> Path:
 
 
 def _challenge(store: Store, version: ModelVersion) -> ModelVersion:
-    if alias_of(store, version.name, CHAMPION) != int(version.version):
+    if alias_of(store, version.name, CHAMPION) != int(version.version) and ROLLED_BACK not in version.tags:
         store.client.set_registered_model_alias(version.name, CHALLENGER, version.version)
     return version
 
