@@ -1,10 +1,10 @@
 """From rewards to advantages: pure functions on numpy arrays, in float64, grouped by id and never by position.
 
 `papers.md` names the sources: GRPO and its std with ddof = 1, Dr.GRPO without the std, RLOO's leave-one-out baseline,
-batch scaling as in TRL's scale_rewards="batch".
+batch scaling as in TRL's scale_rewards="batch", GDPO for several reward channels.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -53,6 +53,61 @@ def group_advantages(
         everything = np.asarray(values if batch_rewards is None else batch_rewards, dtype=np.float64)
         advantages /= np.nanstd(everything, ddof=1) + EPSILON if np.isfinite(everything).sum() > 1 else 1.0
     return advantages, dead
+
+
+def channel_advantages(
+    channels: Mapping[str, Sequence[float]],
+    weights: Mapping[str, float],
+    groups: Sequence[str],
+    *,
+    combine_then_normalise: bool = False,
+    epsilon: float = EPSILON,
+) -> tuple[Floats, Bools]:
+    """Advantages of several reward channels and the rows that are dead (GDPO; RLIF, "Normalization and advantage").
+
+    channels: (R,) raw rewards each, NaN where a row has none: the channel is left out of that row and the row of the
+        channel's statistics.
+    weights: of the same names; a channel of weight 0 takes no part.
+
+    GDPO                     A = sum_k w_k (R_k - mean_g R_k) / (std_g R_k + e), std with ddof = 1
+    combine_then_normalise   A = the same of the one reward sum_k w_k R_k (the ablation); a row that lacks a channel has none
+
+    A row is dead if it has a signal in no channel: each is missing there, or constant in the row's group. It is judged
+    on raw rewards, channel by channel, so that channels which cancel out do not pass for a group without signal.
+    """
+    if channels.keys() != weights.keys():
+        raise ValueError(f"channels {sorted(channels)} and weights {sorted(weights)} differ")
+    values = {name: np.asarray(rewards, dtype=np.float64) for name, rewards in channels.items() if weights[name]}
+    dead = np.ones(len(groups), dtype=bool)
+    for rewards in values.values():
+        dead &= group_advantages(rewards.tolist(), groups, "dr_grpo")[1]
+    if combine_then_normalise:
+        combined = np.sum([weights[name] * rewards for name, rewards in values.items()], axis=0)
+        return np.where(dead, 0.0, _normalised(combined, groups, epsilon)), dead
+    total = np.zeros(len(groups))
+    for name, rewards in values.items():
+        total += weights[name] * _normalised(rewards, groups, epsilon)
+    return total, dead
+
+
+def whiten(advantages: Floats, dead: Bools, everyone: Sequence[float], epsilon: float = EPSILON) -> Floats:
+    """(A - mean) / (std + e) by the statistics of all processes' advantages, `everyone`, dead rows included as in TRL;
+    what is dead stays exactly 0."""
+    batch = np.asarray(everyone, dtype=np.float64)
+    if len(batch) < 2 or np.ptp(batch) == 0:
+        return np.zeros_like(advantages)
+    return np.where(dead, 0.0, (advantages - batch.mean()) / (batch.std(ddof=1) + epsilon))
+
+
+def _normalised(rewards: Floats, groups: Sequence[str], epsilon: float) -> Floats:
+    """Each group's finite rewards minus their mean, over their std; 0 where a reward is missing or its group constant."""
+    result = np.zeros(len(groups))
+    for rows in group_rows(groups).values():
+        kept = rows[np.isfinite(rewards[rows])]
+        if len(kept) > 1 and np.ptp(rewards[kept]) > 0:
+            group = rewards[kept]
+            result[kept] = (group - group.mean()) / (group.std(ddof=1) + epsilon)
+    return result
 
 
 def group_rows(groups: Sequence[str]) -> dict[str, NDArray[np.int64]]:

@@ -244,6 +244,33 @@ class Vllm(Strict):
     allow_truncated_sampling_with_correction: Literal[True] | None = None
 
 
+class Monitor(Strict):
+    """Limits of the collapse monitor (training/monitor.py), over means of `window` rollouts.
+
+    As multiples of the run's first `window` rollouts: entropy, length, distinct pairs of tokens, entropy of all answers,
+    gradient norm. Fixed: entropy of the answers within a group (nats); shares of repeated four-token sequences, of
+    completions that are cut off and that have no readable answer; KL divergence from the reference (nats per token).
+    validation_low: share of the best validation pass@1 so far. alarms_of_collapse: so many new ones are a collapse.
+    stop: a run that collapsed ends there and hands on its best checkpoint; without it it goes on, and is marked.
+    """
+
+    window: Count
+    entropy_low: Share
+    length_low: Share
+    length_high: Annotated[float, Field(gt=1)]
+    distinct_low: Share
+    answers_low: Share
+    cluster_entropy_high: Positive
+    repetition_high: Share
+    clipped_high: Share
+    unparsed_high: Share
+    kl_high: Positive
+    grad_norm_high: Annotated[float, Field(gt=1)]
+    validation_low: Share
+    alarms_of_collapse: Count
+    stop: Literal[True] | None = None
+
+
 class Training(Strict):
     """Settings of the trainer. `steps` counts optimizer steps; one rollout feeds `updates_per_rollout` of them."""
 
@@ -274,6 +301,7 @@ class Training(Strict):
     gradient_checkpointing: Literal[True] | None = None
     lora: Lora | None = None
     vllm: Vllm | None = None
+    monitor: Monitor | None = None
 
     @property
     def examples_per_rollout(self) -> int:

@@ -100,6 +100,11 @@ class Policy(Protocol):
         kept in the turns as `old_logprobs`, so the trainer makes no second pass."""
         ...
 
+    def self_certainty(self, turns: Sequence[Turn]) -> list[float]:
+        """Mean over each completion's tokens of KL(uniform || pi) in nats, float32, from the pass of `score`, which it
+        makes: the turns have their `old_logprobs` afterwards."""
+        ...
+
     def gather(self, values: Sequence[Any]) -> list[Any]:
         """The values of all processes, in the order of the examples, for statistics that must be global."""
         ...

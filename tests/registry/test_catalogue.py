@@ -27,7 +27,10 @@ def test_what_training_and_evaluation_write_is_described() -> None:
     training = (
         "bad_steps clip_ratio/region_mean completions/clipped_ratio completions/max_length completions/mean_length "
         "completions/unparsed_ratio entropy frac_reward_zero_std grad_norm learning_rate loss reward reward/missing "
-        "reward_std ratio/abs_log_mean mean_token_accuracy num_tokens validation/mean_length validation/pass@1 kl own_signal"
+        "reward_std ratio/abs_log_mean mean_token_accuracy num_tokens validation/mean_length validation/pass@1 kl "
+        "own_signal own_signal/rollout reward/cluster reward/format reward/certainty cluster/entropy answers/entropy "
+        "vote/accuracy cov/abs_log_ratio completions/distinct_2 completions/repetition monitor/alarms monitor/collapsed "
+        "monitor/kl_high"
     )
     evaluation = (
         "items length length_right length_wrong pass@1 pass@1_se sampled/accuracy sampled/accuracy_se sampled/length "

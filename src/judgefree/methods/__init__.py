@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from judgefree.config import PromptFormat, Run, Training
 from judgefree.episodes import Method
 from judgefree.errors import JudgefreeError
-from judgefree.methods import rlvr, sft
+from judgefree.methods import rlif, rlvr, sft
 from judgefree.scoring.grader import Grader
 
 SFT = "sft"  # imitation of demonstrations is TRL's SFTTrainer, not a game with a reward
@@ -25,9 +25,9 @@ class Setting:
     seed: int
 
 
-METHODS: dict[str, Callable[[Any, Setting], Method]] = {"rlvr": rlvr.Rlvr}
-OPTIONS: dict[str, type[BaseModel]] = {SFT: sft.Options, "rlvr": rlvr.Options}
-OWN_SIGNALS: frozenset[str] = frozenset()  # methods whose rollouts have the metric `own_signal`: no gold answer is read
+METHODS: dict[str, Callable[[Any, Setting], Method]] = {"rlif": rlif.Rlif, "rlvr": rlvr.Rlvr}
+OPTIONS: dict[str, type[BaseModel]] = {SFT: sft.Options, "rlif": rlif.Options, "rlvr": rlvr.Options}
+OWN_SIGNALS = frozenset({"rlif"})  # methods whose rollouts have the metric `own_signal/rollout`: no gold answer is read
 
 
 def options_of(name: str, run: Run) -> Any:
@@ -46,6 +46,9 @@ def options_of(name: str, run: Run) -> Any:
     try:
         return OPTIONS[run.method].model_validate(run.options)
     except ValidationError as error:
-        lines = [f"runs.{name}.options.{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        lines = [
+            f"{'.'.join(['runs', name, 'options', *map(str, e['loc'])])}: {e['msg'].removeprefix('Value error, ')}"
+            for e in error.errors()
+        ]
         known = ", ".join(OPTIONS[run.method].model_fields) or "none"
         raise JudgefreeError("; ".join(lines), f"options of {run.method}: {known}") from error

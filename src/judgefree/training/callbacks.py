@@ -18,15 +18,19 @@ from accelerate.utils import gather_object
 from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback
 
+from judgefree.config import Monitor
+from judgefree.errors import JudgefreeError
 from judgefree.files import write_atomic
 from judgefree.training.checkpoints import prune, seal_checkpoint
-from judgefree.training.history import OWN_SIGNAL, VALIDATION, History
+from judgefree.training.history import OWN_SIGNAL, ROLLOUT_SIGNAL, History, signal_of
+from judgefree.training.monitor import ROLLOUT, alarms, covariance_is_idle, has_collapsed
 from judgefree.training.progress import Progress
 from judgefree.training.records import Records
 
 log = logging.getLogger(__name__)
 
 HISTORY, STATE, TENSORS, TIMINGS = "history.jsonl", "method_state.json", "method_state.safetensors", "timings.jsonl"
+ALARMS, COLLAPSED = "monitor/alarms", "monitor/collapsed"
 
 
 @dataclass
@@ -51,6 +55,7 @@ class RunCallback(TrainerCallback):
     """validate: measures the policy on the validation rows; called at step 0 and at every checkpoint.
     method_state: what lives in the method between steps, a flat dict of JSON values and tensors.
     boundary: optimizer steps a rollout feeds; checkpoints and stops fall between rollouts only.
+    monitor: limits whose breach is an alarm; None watches nothing.
     """
 
     def __init__(
@@ -66,6 +71,7 @@ class RunCallback(TrainerCallback):
         method_state: Callable[[], dict[str, Any]],
         select: str,
         progress: Progress,
+        monitor: Monitor | None = None,
         live: LiveLog | None = None,
     ) -> None:
         self.run = state
@@ -78,6 +84,7 @@ class RunCallback(TrainerCallback):
         self.method_state = method_state
         self.select = select
         self.progress = progress
+        self.monitor = monitor
         self.live = live
         self.started = time.perf_counter()
 
@@ -117,24 +124,65 @@ class RunCallback(TrainerCallback):
             log.error("more than %d bad steps: the run ends as collapsed", self.max_bad_steps)
             self.run.collapsed = True
             control.should_training_stop = True
-        at_boundary = step % self.boundary == 0 and step < state.max_steps
-        if at_boundary and any(gather_object([self.run.stop_requested])):  # all processes or none
-            self.run.stop_requested = True
-            control.should_training_stop = True
-            control.should_save = True
-        if step % self.save_every == 0 or step >= state.max_steps:
+        if step % self.boundary == 0 and step < state.max_steps:
+            asked = gather_object([(self.run.stop_requested, self._is_to_end())])  # all processes or none
+            self.run.stop_requested, collapsed = (any(flags) for flags in zip(*asked, strict=True))
+            if self.run.stop_requested or collapsed:
+                self.run.collapsed |= collapsed
+                control.should_training_stop = True
+                control.should_save = True
+        if self._is_checkpoint(step, state.max_steps):
             control.should_save = True
             self.run.history.add(step, self.validate())
+
+    def _is_checkpoint(self, step: int, steps: int) -> bool:
+        return step % self.save_every == 0 or step >= steps
+
+    def _is_to_end(self) -> bool:
+        """Whether the monitor found a collapse in an earlier step and the run is to end by it; known to the main process
+        only. It is read from the history, so a run that goes on from a checkpoint ends where it would have ended."""
+        return bool(self.monitor and self.monitor.stop and has_ended(self.run.history))
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         logs = logs or {}
         if "train_runtime" in logs or not state.is_world_process_zero:
             return
         self.run.history.add(state.global_step, logs)
+        self._watch(state.global_step)
+        if self._is_checkpoint(state.global_step, state.max_steps):
+            self._judge(state.global_step)
         self.progress.update(state.global_step, self.run.history.rows.get(state.global_step, {}))
         seconds = time.perf_counter() - self.started
         with (self.work / TIMINGS).open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": state.global_step, "seconds": round(seconds, 3)}) + "\n")
+
+    def _watch(self, step: int) -> None:
+        """Raise or clear alarms, once a rollout; a collapse stays declared."""
+        history = self.run.history
+        if self.monitor is None or ROLLOUT not in history.rows.get(step, {}):
+            return
+        before = history.last(ALARMS) or 0.0
+        standing = alarms(history.rows, self.monitor)
+        collapsed = has_ended(history) or has_collapsed(history.rows, self.monitor, labels=self.select == "validation")
+        history.add(step, {ALARMS: len(standing), COLLAPSED: collapsed, **{f"monitor/{name}": 1 for name in standing}})
+        if len(standing) > before:
+            log.warning("step %d: collapse monitor: %s", step, ", ".join(standing))
+
+    def _judge(self, step: int) -> None:
+        """What is known at a checkpoint only: the method's own signal since the last one, and whether KL-Cov does anything.
+
+        Raises JudgefreeError where it does not.
+        """
+        history = self.run.history
+        signal = history.mean_between(ROLLOUT_SIGNAL, (step - 1) // self.save_every * self.save_every, step)
+        if signal is not None:
+            history.add(step, {OWN_SIGNAL: signal})
+        if covariance_is_idle(history.rows, self.boundary):
+            raise JudgefreeError(
+                f"loss.kl_cov or loss.clip_cov has had no effect up to step {step}: on the selected tokens mean |log rho| "
+                "is 0 but for rounding after every update",
+                "raise learning_rate, or remove kl_cov and clip_cov",
+            )
 
     # -------------------------------------------------------------------------------------------------------- checkpoints
 
@@ -145,16 +193,21 @@ class RunCallback(TrainerCallback):
         save_run_state(folder, self.run, self.method_state())
         self.records.flush(state.global_step)
         seal_checkpoint(folder)
-        metric = {"validation": VALIDATION, "own_signal": OWN_SIGNAL}.get(self.select)
-        prune(self.work, self.run.history.best(metric) if metric else None)
+        prune(self.work, self.run.history.best(signal_of(self.run.history, self.select)))
         if self.live:
             self.live.checkpoint(self.run.history.rows)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.progress.stop()
         if self.live and state.is_world_process_zero:
-            collapsed, stopped = self.run.collapsed, self.run.stop_requested
+            collapsed = self.run.collapsed or has_ended(self.run.history)
+            stopped = self.run.stop_requested
             self.live.end(self.run.history.rows, "FAILED" if collapsed else "KILLED" if stopped else "FINISHED")
+
+
+def has_ended(history: History) -> bool:
+    """Whether the monitor has declared a collapse."""
+    return bool(history.last(COLLAPSED))
 
 
 def save_run_state(folder: Path, run: RunState, method: dict[str, Any]) -> None:

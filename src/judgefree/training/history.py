@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 VALIDATION = "validation/pass@1"
-OWN_SIGNAL = "own_signal"
+OWN_SIGNAL = "own_signal"  # at checkpoints: the mean of ROLLOUT_SIGNAL since the checkpoint before
+ROLLOUT_SIGNAL = "own_signal/rollout"  # what a method without labels says of each rollout
 
 # Trainer's and TRL's values that depend on the clock or repeat others; a history must be the same bytes on every machine.
 LEFT_OUT = ("step_time", "epoch", "runtime", "per_second", "total_flos", "train_loss", "num_input_tokens_seen")
@@ -31,6 +32,11 @@ class History:
         values = [self.rows[step][metric] for step in sorted(self.rows) if metric in self.rows[step]]
         return values[-1] if values else None
 
+    def mean_between(self, metric: str, after: int, until: int) -> float | None:
+        """Mean of a metric over the steps in (after, until] that measured it."""
+        values = [row[metric] for step, row in sorted(self.rows.items()) if after < step <= until and metric in row]
+        return sum(values) / len(values) if values else None
+
     def to_text(self) -> str:
         return "".join(json.dumps({"step": step, **self.rows[step]}) + "\n" for step in sorted(self.rows))
 
@@ -52,6 +58,13 @@ class History:
         columns = {"step": pa.array(steps, pa.int64())}
         columns |= {name: pa.array([self.rows[step].get(name) for step in steps], pa.float64()) for name in names}
         pq.write_table(pa.table(columns), path)
+
+
+def signal_of(history: History, rule: str) -> str:
+    """The metric by which a run's best checkpoint is known: validation where the rule says so, or where the method has no
+    signal of its own."""
+    own = any(OWN_SIGNAL in row for row in history.rows.values())
+    return OWN_SIGNAL if own and rule != "validation" else VALIDATION
 
 
 def selected_step(history: History, rule: str, last_step: int) -> int:

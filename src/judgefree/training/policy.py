@@ -30,6 +30,7 @@ class TrainedPolicy:
     scorer: Callable[[Sequence[Turn]], list[list[float]]]
     step: int = 0
     tokens_sampled: int = field(default=0)
+    certainty_scorer: Callable[[Sequence[Turn]], tuple[list[list[float]], list[float]]] | None = None
 
     def encode(self, question: str) -> list[int]:
         """Raises JudgefreeError for a prompt of more than `training.max_prompt_tokens`: none is cut."""
@@ -62,6 +63,13 @@ class TrainedPolicy:
         for turn, values in zip(turns, logprobs, strict=True):
             turn.old_logprobs = values
         return logprobs
+
+    def self_certainty(self, turns: Sequence[Turn]) -> list[float]:
+        assert self.certainty_scorer, "only the policy of an EpisodeTrainer measures its certainty"
+        logprobs, certainties = self.certainty_scorer(turns)
+        for turn, values in zip(turns, logprobs, strict=True):
+            turn.old_logprobs = values
+        return certainties
 
     def gather(self, values: Sequence[Any]) -> list[Any]:
         return list(gather_object(list(values)))

@@ -29,10 +29,11 @@ from judgefree.files import MANIFEST, code_hash, key_of, publish, read_json, req
 from judgefree.scoring.answers import extract
 from judgefree.scoring.grader import Grader
 from judgefree.training.arguments import episode_arguments, lora_config
-from judgefree.training.callbacks import STATE, TENSORS, LiveLog, RunCallback, RunState, load_run_state
+from judgefree.training.callbacks import STATE, TENSORS, LiveLog, RunCallback, RunState, has_ended, load_run_state
 from judgefree.training.checkpoints import newest_valid, step_of
 from judgefree.training.engines import make_engine
-from judgefree.training.history import OWN_SIGNAL, VALIDATION, selected_step
+from judgefree.training.history import OWN_SIGNAL, VALIDATION, selected_step, signal_of
+from judgefree.training.monitor import alarm_counts, collapse_facts
 from judgefree.training.policy import Engine, TrainedPolicy
 from judgefree.training.progress import Progress
 from judgefree.training.records import Records
@@ -181,7 +182,8 @@ def run_trainer(job: Job, options: Any, grader: Grader, standing: Standing, live
         standing.state, job.work, standing.records,
         save_every=job.training.save_every, boundary=job.training.updates_per_rollout,
         max_bad_steps=job.training.max_bad_steps, validate=validate, select=job.run.select,
-        method_state=lambda: method.state_dict() if method else {}, progress=Progress(job.name, tokens), live=live,
+        method_state=lambda: method.state_dict() if method else {}, progress=Progress(job.name, tokens),
+        monitor=job.training.monitor, live=live,
     )  # fmt: skip
     if job.run.method == methods.SFT:
         trainer = sft_trainer(
@@ -271,7 +273,10 @@ def publish_run(job: Job, standing: Standing) -> None:
         raise JudgefreeError(f"run {job.name} collapsed before its first checkpoint: {state.bad_steps} steps were not "
                              "finite", "lower training.learning_rate or save more often")  # fmt: skip
     history, last = load_run_state(checkpoint)[0].history, step_of(checkpoint)
+    collapsed = state.collapsed or has_ended(history)
     chosen = selected_step(history, job.run.select, last)
+    if collapsed and job.run.select == "last":  # the last weights are of no use then
+        chosen = history.best(signal_of(history, job.run.select)) or last
     source = job.work / f"checkpoint-{chosen}"
     try:
         verify(source)
@@ -291,9 +296,10 @@ def publish_run(job: Job, standing: Standing) -> None:
     seal(final, {
         "kind": "run", "key": job.key, "method": job.run.method, "dataset": job.run.dataset, "seed": job.run.seed,
         "start_from": job.run.start_from, "select": job.run.select, "selected_step": chosen, "steps": last,
-        "status": "collapsed" if state.collapsed else "finished", "bad_steps": state.bad_steps,
+        "status": "collapsed" if collapsed else "finished", "bad_steps": state.bad_steps,
         "best": history.rows[best].get(metric) if (best := history.best(metric)) else None,
-        "last": history.last(metric), **job.made_from,
+        "last": history.last(metric), "collapse": collapse_facts(history.rows),
+        "alarms": alarm_counts(history.rows), **job.made_from,
     })  # fmt: skip
     publish(final, job.target)
     print(f"{job.name}: step {chosen} of {last} published in {os.path.relpath(job.target, job.root)}")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
+from accelerate.utils import is_peft_model
 from datasets import Dataset
 from torch import Tensor
 from torch.utils.data import DataLoader
@@ -21,7 +22,9 @@ from trl.trainer.grpo_trainer import use_adapter
 from judgefree.config import PromptFormat, Training
 from judgefree.episodes import Example, Method, Rollout, Turn
 from judgefree.training.batches import Row, balanced_chunks, pad_batch, select_tokens, split_updates
+from judgefree.training.certainty import CertaintyMeter
 from judgefree.training.loss import Denominators, LossInputs, aggregate, token_losses
+from judgefree.training.monitor import variety
 from judgefree.training.order import examples_at
 from judgefree.training.policy import Engine, TrainedPolicy
 
@@ -66,7 +69,9 @@ class EpisodeTrainer(GRPOTrainer):
         self.seed = seed
         self.on_rollout = on_rollout
         engine = make_engine(self, training, prompt)
-        self.policy = TrainedPolicy(tokenizer, prompt, training, seed, engine, self.logprobs)
+        self.policy = TrainedPolicy(
+            tokenizer, prompt, training, seed, engine, self.logprobs, certainty_scorer=self.certainties
+        )
         self._updates: list[tuple[list[Batch], Denominators]] = []
         self._counts: Denominators | None = None
         self._rewards_broken = False
@@ -150,19 +155,29 @@ class EpisodeTrainer(GRPOTrainer):
 
     def logprobs(self, turns: Sequence[Turn]) -> list[list[float]]:
         """log pi of every completion token under the current weights, without gradient."""
-        return self._score(self.model, turns)
+        return self._score(self.model, turns)[0]
+
+    def certainties(self, turns: Sequence[Turn]) -> tuple[list[list[float]], list[float]]:
+        """The same, and the self-certainty of every completion, from one pass."""
+        model = self.accelerator.unwrap_model(self.model)
+        base = model.get_base_model() if is_peft_model(model) else model
+        with CertaintyMeter(base, self.training.sampling.temperature) as meter:
+            return self._score(self.model, turns, meter)
 
     def _reference(self, turns: Sequence[Turn]) -> list[list[float]]:
         if self.ref_model is not None:
-            return self._score(self.ref_model, turns)
+            return self._score(self.ref_model, turns)[0]
         model = self.accelerator.unwrap_model(self.model)
         with use_adapter(model, adapter_name="ref" if "ref" in model.peft_config else None):
-            return self._score(self.model, turns)
+            return self._score(self.model, turns)[0]
 
-    def _score(self, model: Any, turns: Sequence[Turn]) -> list[list[float]]:
+    def _score(
+        self, model: Any, turns: Sequence[Turn], meter: CertaintyMeter | None = None
+    ) -> tuple[list[list[float]], list[float]]:
         sizes = [(len(turn.prompt_ids), len(turn.completion_ids)) for turn in turns]
         passes = self.training.updates_per_rollout * self.args.gradient_accumulation_steps
         scores: list[list[float]] = [[] for _ in turns]
+        certainties = [0.0] * len(turns)
         trained, arguments = cast(Any, self.model), cast(Any, self.args)
         with torch.no_grad(), disable_gradient_checkpointing(trained, arguments.gradient_checkpointing_kwargs):
             for chunk in balanced_chunks(sizes, passes) if turns else ():
@@ -170,9 +185,11 @@ class EpisodeTrainer(GRPOTrainer):
                     continue
                 batch = pad_batch([Row(turns[i]) for i in chunk], self._tokenizer.pad_token_id, self.args.device)
                 values, _ = self._forward(model, batch)
+                means = meter.means(batch["completion_ids"], batch["mask"], values) if meter else [0.0] * len(chunk)
                 for row, i in enumerate(chunk):
                     scores[i] = values[row, : sizes[i][1]].float().tolist()
-        return scores
+                    certainties[i] = means[row]
+        return scores, certainties
 
     def _forward(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
         """Per-token log-probs and entropies, (B, T), under the sampling temperature (TRL's fused head divides by it)."""
@@ -231,8 +248,9 @@ class EpisodeTrainer(GRPOTrainer):
             metrics["completions/max_length"] = float(max(lengths))
             metrics["completions/clipped_ratio"] = sum(clipped) / len(lengths)
             metrics["frac_reward_zero_std"] = sum(dead) / len(lengths)
-        shares = self.policy.gather([rollout.metrics])
-        for name in rollout.metrics:
+        own = rollout.metrics | variety([turn.completion_ids for turn in rollout.turns])
+        shares = self.policy.gather([own])
+        for name in own:
             finite = [share[name] for share in shares if math.isfinite(share[name])]
             metrics[name] = sum(finite) / len(finite) if finite else math.nan
         self._rewards_broken = not math.isfinite(metrics.get("reward", 0.0))

@@ -1,0 +1,123 @@
+"""RLIF through the whole stage `train`: data without gold, KL-Cov, a collapse that ends the run, an interruption."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from world import TRAINING
+
+from judgefree.data.tables import SCHEMA, write_parquet
+from judgefree.files import listing, pretty_json, read_json, seal, write_atomic
+from judgefree.training.run import train
+
+LIMITS = {
+    "window": 1, "entropy_low": 0.0, "length_low": 0.0, "length_high": 100.0, "distinct_low": 0.0, "answers_low": 0.0,
+    "grad_norm_high": 1e6, "cluster_entropy_high": 9.0, "repetition_high": 1.0, "clipped_high": 1.0,
+    "unparsed_high": 1.0, "kl_high": 1e6, "validation_low": 0.0, "alarms_of_collapse": 1,
+}  # fmt: skip
+MULTI = {"reward": "multi", "alpha": 0.5, "beta": 0.5, "format_weight": 0.1, "final_batch_norm": True}
+COV = {"kl_cov": {"share": 0.05, "weight": 0.05}, "kl_weight": 0.005}
+
+
+@pytest.fixture
+def project(tiny: Path, tmp_path: Path) -> Path:
+    """A start model and a data set none of whose rows has a gold answer."""
+    shutil.copytree(tiny, tmp_path / "models" / "start")
+    seal(tmp_path / "models" / "start", {"kind": "base"})
+    for split in ("train", "validation"):
+        rows = [{**dict.fromkeys(SCHEMA.names), "id": f"{split}{i}", "question": f"w{i % 26} w3"} for i in range(40)]
+        write_parquet(tmp_path / "data" / "d" / f"{split}.parquet", rows, SCHEMA)
+    seal(tmp_path / "data" / "d", {})
+    return tmp_path
+
+
+def resolve(root: Path, options: dict, select: str = "own_signal", monitor: dict | None = None, **changes: Any) -> None:
+    training = {
+        **TRAINING,
+        "steps": 8,
+        "save_every": 4,
+        "updates_per_rollout": 2,
+        "learning_rate": 1e-3,
+        **changes,
+        "loss": {**TRAINING["loss"], **COV},
+        "monitor": {**LIMITS, **(monitor or {})},
+    }  # type: ignore[dict-item]
+    run = {"method": "rlif", "dataset": "d", "start_from": "start", "seed": 0, "select": select, "options": options}
+    write_atomic(root / "resolved" / "train" / "r.json", pretty_json({
+        "run": run, "training": training, "prompt": {"template": "{question}", "chat": False, "answer": "marker"},
+        "grading": {"workers": 1, "timeout_s": 1.0}, "threads": 1,
+    }))  # fmt: skip
+
+
+def history(root: Path) -> list[dict]:
+    return pq.read_table(root / "models" / "r" / "history.parquet").to_pylist()
+
+
+def test_it_trains_without_gold_and_selects_by_its_own_signal(project: Path) -> None:
+    resolve(project, MULTI)
+    train("r", project)
+    manifest = read_json(project / "models" / "r" / "manifest.json")
+    rows = {row["step"]: row for row in history(project)}
+    signals = {step: rows[step]["own_signal"] for step in (4, 8)}
+    for step, value in signals.items():
+        assert value == pytest.approx((rows[step - 3]["own_signal/rollout"] + rows[step - 1]["own_signal/rollout"]) / 2)
+    assert manifest["selected_step"] == (8 if signals[8] > signals[4] else 4)
+    assert manifest["status"] == "finished" and manifest["best"] == max(signals.values())
+    assert manifest["collapse"] is None and manifest["alarms"] == {}  # no gold: validation was never measured
+    assert "vote/accuracy" not in rows[1] and "validation/pass@1" not in rows[4]
+    assert [row["cov/abs_log_ratio"] == 0 for row in (rows[1], rows[2], rows[7], rows[8])] == [True, False, True, False]
+    (first, _) = sorted((project / "models" / "r" / "records").iterdir())
+    record = pq.read_table(first).to_pylist()[0]
+    assert record["gold"] is None and record["certainty"] > 0 and 0 <= record["cluster"] <= 1
+
+
+def test_a_collapse_ends_the_run_and_the_best_checkpoint_is_published(project: Path) -> None:
+    """Certainty alone at a large learning rate: entropy falls below half of where it began. `last` is not kept to then."""
+    resolve(project, {"reward": "certainty", "final_batch_norm": False}, "last", {"entropy_low": 0.5, "stop": True},
+            steps=64, save_every=2, learning_rate=0.02, updates_per_rollout=2)  # fmt: skip
+    train("r", project)
+    manifest = read_json(project / "models" / "r" / "manifest.json")
+    rows = history(project)
+    fallen = next(row for row in rows if row["monitor/collapsed"])
+    assert fallen["entropy"] < 0.5 * rows[0]["entropy"] and fallen["monitor/entropy_low"] == 1
+    assert manifest["status"] == "collapsed" and manifest["steps"] == fallen["step"] + 1 < 64
+    assert manifest["alarms"] == {"entropy_low": 1}
+    signals = {row["step"]: row["own_signal"] for row in rows if row.get("own_signal") is not None}
+    assert signals[manifest["selected_step"]] == max(signals.values())
+    weights = project / "models" / "r" / "model.safetensors"
+    (work,) = (project / ".work" / "train").iterdir()
+    chosen = work / f"checkpoint-{manifest['selected_step']}" / "model.safetensors"
+    assert weights.read_bytes() == chosen.read_bytes()
+    shutil.rmtree(project / "models" / "r")  # killed before it was published: made again from what is there
+    train("r", project)
+    assert read_json(project / "models" / "r" / "manifest.json") == manifest
+
+
+class Killed(Exception):
+    pass
+
+
+class Killer:
+    """Ends the run after its first checkpoint."""
+
+    def checkpoint(self, history: Any) -> None:
+        raise Killed
+
+    def end(self, history: Any, status: str) -> None:
+        pass
+
+
+@pytest.mark.parametrize("options", [MULTI, {"reward": "random", "final_batch_norm": False}], ids=["multi", "random"])
+def test_an_interrupted_run_has_the_same_bytes(project: Path, options: dict) -> None:
+    resolve(project, options, select="last")
+    train("r", project)
+    whole = listing(project / "models" / "r")
+    shutil.rmtree(project / "models" / "r")
+    shutil.rmtree(project / ".work")
+    with pytest.raises(Killed):
+        train("r", project, lambda *_: Killer())
+    train("r", project)
+    assert listing(project / "models" / "r") == whole
+    assert read_json(project / "models" / "r" / "method_state.json")["method"] == {"rollouts": 4}
