@@ -25,7 +25,7 @@ def write_params(root: Path, **sections: dict[str, Any]) -> None:
     """params.yaml of the tiny profile with sections (dotted paths) updated."""
     yaml = YAML(typ="safe", pure=True)
     params = yaml.load((REPOSITORY / "profiles" / "tiny.yaml").read_text())
-    for path, values in {**SMALL, **sections}.items():
+    for path, values in [*SMALL.items(), *sections.items()]:
         place = params
         for part in path.split("."):
             place = place[part]
