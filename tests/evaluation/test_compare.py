@@ -180,9 +180,7 @@ def test_peak_last_and_collapse_are_told(root):
     compare(root)
     training = read_json(root / "reports" / "compare" / "table.json")["training"]
     assert training.pop("rl-1") == {"seed": 1, "status": "collapsed", "steps": 6, "arm": "rl"}
-    assert training == {
-        "rl-0": {**facts, "arm": "rl", "validation_start": 0.9, "validation_last": 0.1}
-    }
+    assert training == {"rl-0": {**facts, "arm": "rl", "validation_start": 0.9, "validation_last": 0.1}}
     table = (root / "reports" / "compare" / "table.md").read_text()
     assert "| rl-0 | 0 | 6 | validation @4 | 90.0 | 50.0 @4 | 10.0 | 20.0 | @6 |" in table
     assert "| rl-1 (collapsed) | 1 | 6 | - | - | - | - | - | - |" in table

@@ -119,7 +119,12 @@ def test_peak_and_retention_are_columns_to_compare_by(project: Any) -> None:
     sync(project.root)
     metrics = {name: run.data.metrics for name, run in by_name(open_store(project.root)).items()}
     fell = {name: value for name, value in metrics["fell"].items() if name.startswith("collapse/")}
-    assert fell == {"collapse/peak": 0.8, "collapse/peak_step": 4, "collapse/collapse_step": 8, "collapse/retention": 0.25}
+    assert fell == {
+        "collapse/peak": 0.8,
+        "collapse/peak_step": 4,
+        "collapse/collapse_step": 8,
+        "collapse/retention": 0.25,
+    }
     assert metrics["held"]["collapse/retention"] == 1 and "collapse/collapse_step" not in metrics["held"]
     assert not [name for name in metrics["tiny"] if name.startswith("collapse/")]
 

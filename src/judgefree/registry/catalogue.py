@@ -51,7 +51,9 @@ CATALOGUE = (
     _share("monitor/*", "1 where this alarm stands, or where a collapse was declared"),
     _share("collapse/peak", "best validation pass@1 over the checkpoints (RLIF paper, Table 3)"),
     Metric("collapse/peak_step", "step", 0, None, "first checkpoint that reaches the peak"),
-    Metric("collapse/collapse_step", "step", 0, None, "first checkpoint after the peak below half of it; absent if none"),
+    Metric(
+        "collapse/collapse_step", "step", 0, None, "first checkpoint after the peak below half of it; absent if none"
+    ),
     _share("collapse/retention", "last checkpoint's validation pass@1 as a share of the peak"),
     Metric("loss", "nats", None, None, "the loss of the optimizer step"),
     Metric("grad_norm", "norm", 0, None, "norm of the gradient before clipping"),
