@@ -186,14 +186,15 @@ def register(
 
 @app.command()
 def rollback(task: Annotated[str, typer.Argument(help="A data set whose champion is to go.")]) -> None:
-    """Give the alias champion back to the version that had it before.
+    """Give the alias champion back to the version that had it before; after the first promotion, take it away.
 
     Example: judgefree rollback arithmetic
     """
     from judgefree.registry.register import rollback as roll_back
 
     done = roll_back(ROOT, task)
-    print(f"{task}: champion is version {done.now} again; version {done.was} will not be promoted any more")
+    champion = "has no champion now" if done.now is None else f"champion is version {done.now} again"
+    print(f"{task}: {champion}; version {done.was} will not be promoted any more")
 
 
 @app.command()

@@ -136,7 +136,8 @@ def test_rollback_goes_back_one_promotion_after_the_other(store: Store) -> None:
     assert (alias_of(store, "t", CHAMPION), archived(store, "t")) == (2, {"archived-1": 1})
     assert ROLLED_BACK in store.client.get_model_version("t", "3").tags
     assert roll_back(store, "t") == (2, 1)
-    with pytest.raises(JudgefreeError, match="has no champion before it"):
+    assert roll_back(store, "t") == (1, None) and alias_of(store, "t", CHAMPION) is None
+    with pytest.raises(JudgefreeError, match="t has no champion to roll back"):
         roll_back(store, "t")
     with pytest.raises(JudgefreeError, match="judgefree register other"):
         roll_back(store, "other")

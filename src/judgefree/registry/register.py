@@ -47,7 +47,7 @@ class Rollback:
 
     task: str
     was: int
-    now: int
+    now: int | None
 
 
 def register(root: Path, task: str) -> Verdict:
@@ -70,7 +70,8 @@ def register(root: Path, task: str) -> Verdict:
 
 
 def rollback(root: Path, task: str) -> Rollback:
-    """Give the alias champion back to the version that had it before. Raises JudgefreeError where there is none."""
+    """Give the alias champion back to the version that had it before, if any did. Raises JudgefreeError where no version
+    has it."""
     was, now = roll_back(open_store(root), registered_name(task))
     return Rollback(task, was, now)
 

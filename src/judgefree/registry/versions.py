@@ -95,25 +95,24 @@ def promote(store: Store, name: str, version: int, expected: int | None) -> bool
     return True
 
 
-def roll_back(store: Store, name: str) -> tuple[int, int]:
-    """Champion becomes the champion before it; returns both numbers, from and to. The version that goes is tagged, so
-    that no later night promotes it again.
+def roll_back(store: Store, name: str) -> tuple[int, int | None]:
+    """Champion becomes the champion before it, or nothing where it was the first; returns both numbers, from and to. The
+    version that goes is tagged, so that no later night promotes it again.
 
-    Raises JudgefreeError where there is no champion or none before it.
+    Raises JudgefreeError where there is no champion.
     """
     with store.locked(f"task-{name}"):
         champion = alias_of(store, name, CHAMPION)
         if champion is None:
             raise JudgefreeError(f"{name} has no champion to roll back", f"run `judgefree register {name}` first")
-        earlier = {alias: version for alias, version in archived(store, name).items() if version != champion}
-        if not earlier:
-            raise JudgefreeError(
-                f"version {champion} of {name} has no champion before it", "set an alias in MLflow's UI"
-            )
-        previous = list(earlier.values())[-1]
+        earlier = [version for version in archived(store, name).values() if version != champion]
         store.client.set_model_version_tag(
             name, str(champion), ROLLED_BACK, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         )
+        if not earlier:
+            store.client.delete_registered_model_alias(name, CHAMPION)
+            return champion, None
+        previous = earlier[-1]
         _crown(store, name, previous)
         for alias, version in archived(store, name).items():
             if version == previous:
