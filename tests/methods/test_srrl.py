@@ -237,6 +237,15 @@ def test_prompts_that_are_too_long_are_not_played() -> None:
         played(limit=5)
 
 
+def test_memory_that_does_not_fit_is_left_out_so_that_it_can_be_renewed() -> None:
+    method, policy = srrl(), Scripted({**SCRIPT, ("a", "attempt", 1): box(5) + "!" * 30}, limit=70)
+    method.memory = [{"example": "m", "question": "q", "review": "z" * 25}]
+    shown = {f"{e}{s}": row["memory"] for (e, s), row in of(method.play(EXAMPLES, policy), "review").items()}
+    assert shown == {"a1": None, **dict.fromkeys(("a2", "b0", "b1", "b2"), "z" * 25)}
+    assert policy.asked["a", "review", 1] == f"review\ntwo plus two\n{box(5)}{'!' * 30}\nwrong"
+    assert [past["review"] for past in method.memory[1:]] == ["care a1", "care b0", "care b1"]
+
+
 # ------------------------------------------------------------------------------------------------------------- imitation
 
 

@@ -18,7 +18,7 @@ Gates: `per_rollout` reviews every wrong attempt; `all_failed` only those of a q
 Guidelines are the text inside the last closed <prompt> tag of a review that holds any. A review without one counts as a
 whole or, with `untagged: drop`, gets no second attempt and the reward 0; so does a review that says nothing. What the grader
 gave up on has no reward: it is neither reviewed nor learnt from. A review or second attempt whose prompt would exceed
-max_prompt_tokens is not played, and counted.
+max_prompt_tokens (a review's without memory, then) is not played, and counted.
 
 Memory holds verified guidelines only. It is read as it stood when the rollout began and appended to at its end in row
 order over all processes, the oldest leaving first. Rules: `latest`; `random`, from (seed, rollout, example, attempt);
@@ -111,6 +111,10 @@ class Said:
     memory: str | None = None
     distilled: bool = False
 
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.example.id, self.slot
+
 
 class Srrl:
     def __init__(self, options: Options, setting: "Setting") -> None:
@@ -175,8 +179,7 @@ class Srrl:
     def _reviews(self, gated: Sequence[Said], policy: Policy) -> list[Said]:
         recalled = self._recalled(gated)
 
-        def prompt(attempt: Said) -> list[int]:
-            past = recalled.get((attempt.example.id, attempt.slot))
+        def ask(attempt: Said, past: str | None) -> list[int]:
             text = fill(
                 self.texts["review"],
                 question=attempt.example.question,
@@ -186,9 +189,16 @@ class Srrl:
             )
             return policy.encode_message(text)
 
+        def prompt(attempt: Said) -> list[int]:
+            try:
+                return ask(attempt, recalled.get(attempt.place))
+            except PromptTooLong:  # long guidelines in memory must not end all reviews, and with them its renewal
+                recalled.pop(attempt.place, None)
+                return ask(attempt, None)
+
         reviews = _answers(policy, REVIEW, gated, prompt)
         for review in reviews:
-            review.memory = recalled.get((review.example.id, review.slot))
+            review.memory = recalled.get(review.place)
             tagged = guidelines(review.completion.text)
             review.tagged = tagged is not None
             whole = review.completion.text.strip() if self.options.untagged == "whole" else ""
@@ -255,7 +265,7 @@ class Srrl:
                 return stream_seed(self.setting.seed, self.rollouts, one.example.id, "memory", one.slot) % size
             return near.get(one.example.question, size - 1)
 
-        return {(one.example.id, one.slot): self.memory[number(one)]["review"] for one in gated}
+        return {one.place: self.memory[number(one)]["review"] for one in gated}
 
     def _remember(self, seconds: Sequence[Said], policy: Policy) -> None:
         if self.options.memory is None:
