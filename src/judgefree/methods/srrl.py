@@ -60,9 +60,7 @@ TEXTS = {
     "second": ("guidelines", "question"),
 }
 ATTEMPT, REVIEW, SECOND, DISTILLED = "attempt", "review", "second", "distilled"
-_GUIDELINES = re.compile(
-    r"<prompt>((?:(?!<prompt>).)*?)</prompt>", re.DOTALL
-)  # an unclosed tag before it is passed over
+_GUIDELINES = re.compile(r"<prompt>((?:(?!<prompt>).)*?)</prompt>", re.DOTALL)  # an unclosed tag is passed over
 _TOKEN = r"\w+|[^\w\s]"  # words and numbers, and each operator
 
 
