@@ -20,7 +20,7 @@ from judgefree.registry.tables import log_tables
 from judgefree.training.history import VALIDATION
 
 SYNCED = "judgefree.synced"
-LAYOUT = 1  # of what a run in MLflow holds; a higher number makes every run be written again
+LAYOUT = 2  # of what a run in MLflow holds; a higher number makes every run be written again
 CURVES = (VALIDATION, "reward")
 
 
@@ -49,6 +49,7 @@ def sync_model(store: Store, name: str) -> bool:
         run = open_run(store, model)
         if (history := root / "models" / name / "history.parquet").is_file():
             _log_history(store, run, history, step_times(work))
+            _log_collapse(store, run, read_json(history.parent / MANIFEST))
         for suite, facts in reports.items():
             _log_report(store, run, model, suite, facts)
         items = {suite: root / "reports" / "runs" / name / suite / "items.parquet" for suite in reports}
@@ -77,6 +78,12 @@ def _log_history(store: Store, run: Run, path: Path, times: Rows) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (plot := Path(folder) / "curves.png").write_bytes(plots.curves({name: (name, frame)}, CURVES))
         store.client.log_artifact(run.info.run_id, str(plot), "plots")
+
+
+def _log_collapse(store: Store, run: Run, manifest: Mapping[str, Any]) -> None:
+    """Peak, retention and the steps of peak and collapse, as columns to compare runs by."""
+    facts = manifest.get("collapse") or {}
+    log_latest(store, run, {f"collapse/{name}": value for name, value in facts.items()}, manifest["steps"])
 
 
 def _questions(root: Path, model: ModelFacts) -> dict[str, str]:
