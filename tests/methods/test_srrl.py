@@ -136,6 +136,14 @@ def test_an_episode_by_hand() -> None:
     assert len({frozenset(row) for row in rollout.records}) == 1  # equal columns
 
 
+def test_turns_keep_what_the_engine_said() -> None:
+    cut = [Completion([5, 6], "no", "length", [-0.1 * n, -0.2]) for n in range(3)]
+    script = {**SCRIPT, ("a", "attempt", 1): cut[0], ("a", "review", 1): cut[1], ("a", "second", 1): cut[2]}
+    turns = [turn for turn in played(script)[0].turns if turn.finish_reason == "length"]
+    assert [turn.role for turn in turns] == ["attempt", "review", "second"]
+    assert [turn.sampling_logprobs for turn in turns] == [completion.logprobs for completion in cut]
+
+
 @pytest.mark.parametrize(
     ("gate", "reviewed"),
     [("per_rollout", "a1 a2 b0 b1 b2"), ("all_failed", "b0 b1 b2"), ("always", "a0 a1 a2 b0 b1 b2")],
@@ -301,6 +309,7 @@ def test_memory_is_read_as_it_stood_and_appended_in_row_order() -> None:
     assert second.asked["a", "review", 1] == f"review\ncare b1\ntwo plus two\n{box(5)}\nwrong"
     assert "care b1" not in second.asked["a", "second", 1]  # a second attempt sees its own review only
     assert len(method.memory) == 6 and rollout.metrics["memory/size"] == 6
+    assert method.state_dict() == {"memory": method.memory, "rollouts": 2}
 
 
 def test_the_oldest_leave_first() -> None:
@@ -366,11 +375,14 @@ def test_a_saved_state_goes_on_as_if_it_had_not_been_saved(rule: str) -> None:
 # ------------------------------------------------------------------------------------------------------- two processes
 
 
+RAGGED = {**SCRIPT, ("a", "second", 1): Completion([3, 4, 5, 6, 1], box(4), "stop")}
+
+
 class Shared(Scripted):
     """One of two processes, as threads: `gather` waits for the other and joins what both give, by rank."""
 
     def __init__(self, rank: int, barrier: Barrier, given: dict[int, list[Any]]) -> None:
-        super().__init__(SCRIPT)
+        super().__init__(RAGGED)
         self.rank, self.barrier, self.given = rank, barrier, given
 
     def gather(self, values: Sequence[Any]) -> list[Any]:
@@ -387,7 +399,7 @@ def test_two_processes_remember_and_measure_what_one_does(options: dict[str, Any
     given: dict[int, list[Any]] = {}
     both, policies = [srrl(**options), srrl(**options)], [Shared(rank, barrier, given) for rank in (0, 1)]
     for _ in range(2):
-        whole = alone.play(EXAMPLES, Scripted(SCRIPT))
+        whole = alone.play(EXAMPLES, Scripted(RAGGED))
         with ThreadPoolExecutor(2) as pool:
             parts = list(pool.map(lambda i: both[i].play(EXAMPLES[i : i + 1], policies[i]), (0, 1)))
         assert [part.metrics for part in parts] == [whole.metrics] * 2
