@@ -93,7 +93,8 @@ class Options(Strict):
 @dataclass
 class Said:
     """One completion of an episode. follows: the attempt that a review is of, the review that a second attempt uses.
-    reward: NaN where nothing is known. guidelines: of a review, None where they were dropped. memory: what it was shown."""
+    reward: NaN where nothing is known. guidelines: of a review, None where they were dropped. memory: what it was shown.
+    imitation: of a second attempt, its weight as an answer to the bare question."""
 
     role: str
     example: Example
@@ -107,7 +108,7 @@ class Said:
     guidelines: str | None = None
     tagged: bool | None = None
     memory: str | None = None
-    distilled: bool = False
+    imitation: float = 0.0
 
     @property
     def place(self) -> tuple[str, int]:
@@ -132,21 +133,25 @@ class Srrl:
         gated = self._gated(attempts)
         reviews = self._reviews(gated, policy)
         seconds = self._seconds(reviews, policy)
-        said = [*attempts, *reviews, *seconds]
+        self._weigh(seconds, policy)
+        order = {example.id: number for number, example in enumerate(examples)}
+        # by example, as over any number of processes: their rows are shared out among a rollout's updates
+        said = sorted([*attempts, *reviews, *seconds], key=lambda one: order[one.example.id])
         rewards = [one.reward for one in said]
         advantages, dead = group_advantages(
             rewards, [_group(one) for one in said], self.setting.training.advantage, policy.gather(rewards)
         )
-        turns = [_turn(one, float(a), bool(d)) for one, a, d in zip(said, advantages, dead, strict=True)]
-        imitated = self._imitated(seconds, policy)
-        records = [_record(one, turn) for one, turn in zip(said, turns, strict=True)]
+        sampled = [_turn(one, float(a), bool(d)) for one, a, d in zip(said, advantages, dead, strict=True)]
+        turns = [part for one, turn in zip(said, sampled, strict=True) for part in (turn, *_imitated(one))]
+        records = [_record(one, turn) for one, turn in zip(said, sampled, strict=True)]
         self._remember(seconds, policy)
         self.rollouts += 1
         too_long = len(gated) - len(reviews) + sum(one.guidelines is not None for one in reviews) - len(seconds)
-        counts = {"reviews/gated": len(gated), "rollout/too_long": too_long, "rollout/distilled": len(imitated)}
+        counts = {"reviews/gated": len(gated), "rollout/too_long": too_long,
+                  "rollout/distilled": sum(one.imitation > 0 for one in seconds)}  # fmt: skip
         metrics = measure(policy.gather([_facts(one) for one in said]), policy.gather([counts]))
         metrics["memory/size"] = float(len(self.memory))
-        return Rollout([*turns, *imitated], records, metrics, watched=ATTEMPT)
+        return Rollout(turns, records, metrics, watched=ATTEMPT)
 
     def state_dict(self) -> dict[str, Any]:
         return {"memory": self.memory, "rollouts": self.rollouts}
@@ -231,22 +236,14 @@ class Srrl:
 
     # ------------------------------------------------------------------------------------------ imitation and memory
 
-    def _imitated(self, seconds: Sequence[Said], policy: Policy) -> list[Turn]:
-        """Right second attempts as answers to the bare question."""
-        if not self.options.distillation_weight:
-            return []
+    def _weigh(self, seconds: Sequence[Said], policy: Policy) -> None:
+        """Gives every right second attempt, unless it was cut off, the weight that its imitation has per token."""
         chosen = [one for one in seconds if one.reward >= 1 and one.completion.finish_reason == "stop"]
         lengths = policy.gather([len(one.completion.ids) for one in chosen])
-        turns = []
         for one in chosen:
-            assert one.follows and one.follows.follows
-            one.distilled = True
-            ids, weight = one.completion.ids, self.options.distillation_weight
+            one.imitation = self.options.distillation_weight
             if self.options.distillation == "sequence":
-                weight *= sum(lengths) / len(lengths) / len(ids)
-            bare = one.follows.follows.prompt_ids
-            turns.append(Turn(bare, ids, DISTILLED, f"{one.example.id}/{DISTILLED}", imitation_weight=weight))
-        return turns
+                one.imitation *= sum(lengths) / len(lengths) / len(one.completion.ids)
 
     def _recalled(self, gated: Sequence[Said]) -> dict[tuple[str, int], str]:
         """What the review of each attempt, by example and slot, is shown; empty where there is no memory yet."""
@@ -327,12 +324,21 @@ def _turn(one: Said, advantage: float, dead: bool) -> Turn:
     )
 
 
+def _imitated(second: Said) -> list[Turn]:
+    """The completion as an answer to the bare question, where it has a weight."""
+    if not second.imitation:
+        return []
+    assert second.follows and second.follows.follows
+    bare, group = second.follows.follows.prompt_ids, f"{second.example.id}/{DISTILLED}"
+    return [Turn(bare, second.completion.ids, DISTILLED, group, imitation_weight=second.imitation)]
+
+
 def _record(one: Said, turn: Turn) -> dict[str, Any]:
     return {
         "prompt_id": one.example.id, "slot": one.slot, "role": one.role, "text": one.completion.text,
         "answer": one.answer, "gold": one.example.answer, "verdict": one.verdict, "reward": one.reward,
         "advantage": turn.advantage, "finish_reason": turn.finish_reason, "tokens": len(turn.completion_ids),
-        "memory": one.memory, "tagged": one.tagged, "guidelines": one.guidelines, "distilled": one.distilled,
+        "memory": one.memory, "tagged": one.tagged, "guidelines": one.guidelines, "distilled": one.imitation > 0,
     }  # fmt: skip
 
 
