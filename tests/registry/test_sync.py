@@ -129,6 +129,24 @@ def test_peak_and_retention_are_columns_to_compare_by(project: Any) -> None:
     assert not [name for name in metrics["tiny"] if name.startswith("collapse/")]
 
 
+def test_a_methods_memory_is_a_table(project: Any) -> None:
+    project.run("srrl", weights=1)
+    memory = [
+        {"example": "a", "question": "1 + 1 = ?", "review": "count on"},
+        {"example": "b", "question": "?", "review": ""},
+    ]
+    state = {"method": {"memory": memory, "rollouts": 2, "empty": []}}
+    write_atomic(project.root / "models" / "srrl" / "method_state.json", pretty_json(state))
+    sync(project.root)
+    store = open_store(project.root)
+    run = by_name(store)["srrl"]
+    assert json.loads(artifact(store, run, "state/memory.json").read_text()) == {
+        "columns": ["example", "question", "review"], "data": [["a", "1 + 1 = ?", "count on"], ["b", "?", ""]],
+    }  # fmt: skip
+    shown = {entry["path"] for entry in json.loads(run.data.tags["mlflow.loggedArtifacts"])}
+    assert shown == {"state/memory.json", "completions/steps-0000000.json"}
+
+
 def resolved(project: Any) -> None:
     run = {"method": "rlvr", "dataset": "arithmetic", "seed": 0, "start_from": "tiny", "select": "validation"}
     settings = {"run": run, "training": {"learning_rate": 2e-4}}

@@ -20,7 +20,7 @@ from judgefree.registry.tables import log_tables
 from judgefree.training.history import VALIDATION
 
 SYNCED = "judgefree.synced"
-LAYOUT = 2  # of what a run in MLflow holds; a higher number makes every run be written again
+LAYOUT = 3  # of what a run in MLflow holds; a higher number makes every run be written again
 CURVES = (VALIDATION, "reward")
 
 
@@ -53,7 +53,7 @@ def sync_model(store: Store, name: str) -> bool:
         for suite, facts in reports.items():
             _log_report(store, run, model, suite, facts)
         items = {suite: root / "reports" / "runs" / name / suite / "items.parquet" for suite in reports}
-        log_tables(store, run, root / "models" / name / "records", _questions(root, model), items)
+        log_tables(store, run, root / "models" / name, _questions(root, model), items)
         names = store.client.get_run(run.info.run_id).data.metrics
         store.client.log_text(run.info.run_id, markdown(names), "metrics.md")
         store.client.set_terminated(run.info.run_id, "FAILED" if model.status == "collapsed" else "FINISHED")
