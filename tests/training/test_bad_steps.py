@@ -101,3 +101,20 @@ def test_bf16_computes_in_bf16_and_trains_weights_that_can_move(tiny: Path, tmp_
     before = {name: value.clone() for name, value in load(tiny)[0].state_dict().items()}
     _, remember, trainer = run(tiny, tmp_path, Breaking(set(), set()), settings)
     assert trainer.args.bf16 and moved(before, remember.weights[0])
+
+
+class Saturated(Breaking):
+    """A second rollout in which every group is dead."""
+
+    def play(self, examples: Any, policy: Any) -> Rollout:
+        self.rollout += 1
+        dead = (0, 1, 2, 3) if self.rollout == 1 else ()
+        return Rollout(make_turns(dead_groups=dead), [], {"reward": 0.5})
+
+
+def test_a_rollout_without_signal_has_no_entropy(tiny: Path, tmp_path: Path) -> None:
+    """Of no tokens there is no mean; a 0 would look like a collapse."""
+    settings = training(steps=3, save_every=3, learning_rate=1e-3)
+    state, _, _ = run(tiny, tmp_path, Saturated(set(), set()), settings)
+    entropies = {step: row.get("entropy") for step, row in state.history.rows.items() if step > 0}
+    assert entropies[2] is None and entropies[1] > 1 and entropies[3] > 1  # type: ignore[operator]
