@@ -9,6 +9,7 @@ from ruamel.yaml import YAML
 
 from judgefree.check import check_params, checked
 from judgefree.config import Strict
+from judgefree.config_data import ScratchBase
 from judgefree.errors import JudgefreeError
 from judgefree.params import Params, load_params, parse_params, resolve
 from judgefree.training.arguments import sft_arguments
@@ -234,6 +235,6 @@ def test_no_setting_hides_in_the_code() -> None:
         return {kind}.union(*(models(sub) for sub in kind.__subclasses__()))
 
     for model in models(Strict) - {Strict}:
-        if model.__module__ in (Strict.__module__, Params.__module__):
+        if model.__module__ in (Strict.__module__, ScratchBase.__module__, Params.__module__):
             for name, field in model.model_fields.items():  # type: ignore[attr-defined]
                 assert field.is_required() or field.default in (None, [], {}), f"{model.__name__}.{name}"
