@@ -5,15 +5,19 @@ from pathlib import Path
 
 from judgefree.errors import JudgefreeError
 from judgefree.files import pretty_json, publish, write_atomic
-from judgefree.methods import SFT, options_of
+from judgefree.methods import SFT, TEXTS, options_of
 from judgefree.params import Params, load_params, resolve
+from judgefree.texts import check_texts, read_texts
 
 
 def checked(path: Path) -> Params:
-    """Settings that every part accepts, the methods' own options included. Raises JudgefreeError."""
+    """Settings that every part accepts, the methods' own options and prompt files included. Raises JudgefreeError."""
     params = load_params(path)
     for name, run in params.runs.items():
         options = options_of(name, run)
+        if run.method in TEXTS:
+            texts = read_texts(path.parent, options.prompts, f"runs.{name}.options.prompts")
+            check_texts(texts, TEXTS[run.method], str(path.parent / options.prompts))
         if run.method == SFT:
             try:
                 params.training_of(name).micro_batch_of(options.batch_size)

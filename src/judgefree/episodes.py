@@ -73,22 +73,33 @@ class Turn:
 @dataclass
 class Rollout:
     """What one call of `Method.play` gives: turns to learn from, one record per completion for people to read (a flat
-    mapping of column to value, equal columns in all), and metrics by name."""
+    mapping of column to value, equal columns in all), and metrics by name.
+
+    watched: the role of the turns whose lengths and variety the collapse monitor looks at, for a method whose mixture of
+        roles changes while it learns; None: all. Turns to imitate repeat what was sampled and are never looked at.
+    """
 
     turns: list[Turn]
     records: list[dict[str, Any]] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
+    watched: str | None = None
 
 
 class Policy(Protocol):
     """What a method may do with the model that is being trained."""
 
     def encode(self, question: str) -> list[int]:
-        """Token ids of the task's prompt for this question, ready to be continued."""
+        """Token ids of the task's prompt for this question, ready to be continued. This and the next two raise
+        PromptTooLong for more than `training.max_prompt_tokens`."""
         ...
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         """Token ids of a conversation that ends where the policy is to speak."""
+        ...
+
+    def encode_message(self, text: str) -> list[int]:
+        """Token ids of any text put to the policy: a user's message where the task's prompt is a conversation, plain
+        text where it is plain; without the task's template and system text."""
         ...
 
     def sample(self, prompts: Sequence[Prompt], n: int) -> list[list[Completion]]:

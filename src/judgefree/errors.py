@@ -14,6 +14,11 @@ class JudgefreeError(Exception):
         self.fix = fix
 
 
+class PromptTooLong(JudgefreeError):
+    """A prompt of more tokens than `training.max_prompt_tokens`. A method whose prompts hold completions may leave such
+    a turn out and count it."""
+
+
 def first_line(error: BaseException) -> str:
     """What an error of a library says, in one line; the name of its kind where it says nothing."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

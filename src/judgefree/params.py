@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError, model_validator
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 from judgefree.config import Compare, Count, Gates, Grading, Pipeline, PromptFormat, Run, Strict, Suite, Training
 from judgefree.config_data import ArithmeticData, Base, Data, MawpsData, OrdersData, ScratchBase
 from judgefree.errors import JudgefreeError
 from judgefree.files import sha256_file
+from judgefree.texts import read_mapping, read_texts
 
 NAME = re.compile(r"^[a-z0-9_-]+$")
 
@@ -136,13 +135,7 @@ def load_params(path: Path) -> Params:
     """
     if not path.is_file():
         raise JudgefreeError(f"{path} does not exist", "run `judgefree profile tiny` to write one")
-    try:
-        raw = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    except (YAMLError, UnicodeDecodeError) as error:
-        raise JudgefreeError(f"{path} is not readable as YAML: {error}", "mend the line that it names") from error
-    if not isinstance(raw, dict):
-        raise JudgefreeError(f"{path} holds no mapping of settings", "start from a file in profiles/")
-    return parse_params(raw, str(path))
+    return parse_params(read_mapping(path), str(path))
 
 
 def parse_params(raw: Mapping[str, Any], origin: str) -> Params:
@@ -157,7 +150,7 @@ def resolve(params: Params, root: Path = Path()) -> dict[str, dict[str, Any]]:
     """What each stage is run with, by file name below `resolved/`: plain JSON values, absent features left out.
 
     root: the project's folder, in which files that the settings name are looked up; their content is a setting too.
-    Raises JudgefreeError naming the key of a file that is not there.
+    Raises JudgefreeError naming the key of a file that is not there or cannot be read.
     """
     plain = params.model_dump(mode="json", exclude_none=True)
     shared = {"threads": params.threads, "grading": plain["grading"]}
@@ -180,6 +173,8 @@ def resolve(params: Params, root: Path = Path()) -> dict[str, dict[str, Any]]:
                     "write it with `accelerate config --config_file ...`",
                 )
             files[f"train/{name}.json"]["accelerate_config_sha256"] = sha256_file(config)
+        if isinstance(file := params.runs[name].options.get("prompts"), str):
+            files[f"train/{name}.json"]["texts"] = read_texts(root, file, f"runs.{name}.options.prompts")
     for name, model in {**plain["bases"], **plain["runs"]}.items():
         suites = {key: plain["suites"][key] for key in model["suites"]}
         prompts = {suite["dataset"]: plain["prompts"][suite["dataset"]] for suite in suites.values()}

@@ -1,10 +1,18 @@
 """How a question becomes token ids: one place, so that training and evaluation cannot ask differently."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from judgefree.config import PromptFormat
 from judgefree.errors import JudgefreeError
+
+
+def fill(template: str, **values: str) -> str:
+    """The template with every {name} of `values` replaced, literally and in one pass: braces in a value are text, and so
+    are braces of the template that name no value."""
+    slots = "|".join(map(re.escape, values))
+    return re.sub(f"{{({slots})}}", lambda match: values[match[1]], template)
 
 
 def encode_question(tokenizer: Any, prompt: PromptFormat, question: str) -> list[int]:

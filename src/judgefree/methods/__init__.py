@@ -1,7 +1,7 @@
 """The methods by name, one file each. A new method is a new file and one line here (docs/new-method.md)."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -9,24 +9,29 @@ from pydantic import BaseModel, ValidationError
 from judgefree.config import PromptFormat, Run, Training
 from judgefree.episodes import Method
 from judgefree.errors import JudgefreeError
-from judgefree.methods import rlif, rlvr, sft
+from judgefree.methods import rlif, rlvr, sft, srrl
 from judgefree.scoring.grader import Grader
+from judgefree.texts import Slots
 
 SFT = "sft"  # imitation of demonstrations is TRL's SFTTrainer, not a game with a reward
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a method is made with besides its own options."""
+    """What a method is made with besides its own options. texts: those of its prompt file, by key."""
 
     training: Training
     prompt: PromptFormat
     grader: Grader
     seed: int
+    texts: Mapping[str, str] = field(default_factory=dict)
 
 
-METHODS: dict[str, Callable[[Any, Setting], Method]] = {"rlif": rlif.Rlif, "rlvr": rlvr.Rlvr}
-OPTIONS: dict[str, type[BaseModel]] = {SFT: sft.Options, "rlif": rlif.Options, "rlvr": rlvr.Options}
+METHODS: dict[str, Callable[[Any, Setting], Method]] = {"rlif": rlif.Rlif, "rlvr": rlvr.Rlvr, "srrl": srrl.Srrl}
+OPTIONS: dict[str, type[BaseModel]] = {
+    SFT: sft.Options, "rlif": rlif.Options, "rlvr": rlvr.Options, "srrl": srrl.Options,
+}  # fmt: skip
+TEXTS: dict[str, Slots] = {"srrl": srrl.TEXTS}  # what the prompt file (`options.prompts`) of a method must hold
 OWN_SIGNALS = frozenset({"rlif"})  # methods whose rollouts have the metric `own_signal/rollout`: no gold answer is read
 
 

@@ -4,6 +4,10 @@ An episode is one prompt and `group_size` completions; the reward is 1 for a cor
 missing one; advantages are taken within the prompt's group. A completion that the grader could not judge (a time-out,
 an error) has no reward: it is left out of its group's statistics and not learnt from, never counted as wrong.
 
+With `imitation_weight` it is rejection-sampling fine-tuning (RFT) instead: the right completions are imitated, and nothing
+else. A completion that was cut off is not imitated: it would teach not to end. An imitated token's loss is that weight times
+-log pi, over the same denominator as a token's of RLVR, in which the sampled completions count as well.
+
 State between steps: none.
 """
 
@@ -14,22 +18,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from judgefree.advantages import group_advantages
-from judgefree.config import Strict
+from judgefree.config import Positive, Strict
 from judgefree.episodes import Completion, Example, Policy, Prompt, Rollout, Turn
 from judgefree.scoring.answers import extract
+from judgefree.scoring.grader import REWARD
 
 if TYPE_CHECKING:
     from judgefree.methods import Setting
 
-REWARD = {"correct": 1.0, "wrong": 0.0, "unparsed": 0.0, "timeout": math.nan, "error": math.nan}
-
 
 class Options(Strict):
-    """RLVR has no options of its own."""
+    """imitation_weight: imitate right completions with this weight and take no advantages; None: RLVR."""
+
+    imitation_weight: Positive | None = None
 
 
 class Rlvr:
     def __init__(self, options: Options, setting: "Setting") -> None:
+        self.options = options
         self.setting = setting
 
     def play(self, examples: Sequence[Example], policy: Policy) -> Rollout:
@@ -49,6 +55,9 @@ class Rlvr:
         advantages, dead = group_advantages(
             rewards, [example.id for example, _, _ in played], training.advantage, policy.gather(rewards)
         )
+        weight = self.options.imitation_weight
+        if weight:
+            advantages, dead = np.zeros_like(advantages), np.ones_like(dead)
         turns = [
             _turn(example, prompt, completion, float(advantage), bool(is_dead))
             for (example, prompt, completion), advantage, is_dead in zip(played, advantages, dead, strict=True)
@@ -59,6 +68,8 @@ class Rlvr:
                 played, turns, answers, verdicts, rewards, strict=True
             )
         ]
+        if weight:
+            turns += _imitated(turns, rewards, weight)
         return Rollout(turns, records, _metrics(rewards, verdicts, training.group_size))
 
     def state_dict(self) -> dict[str, Any]:
@@ -79,6 +90,14 @@ def _turn(example: Example, prompt: Prompt, completion: Completion, advantage: f
         finish_reason=completion.finish_reason,
         sampling_logprobs=completion.logprobs,
     )
+
+
+def _imitated(turns: Sequence[Turn], rewards: Sequence[float], weight: float) -> list[Turn]:
+    return [
+        Turn(turn.prompt_ids, turn.completion_ids, "imitated", turn.group, imitation_weight=weight)
+        for turn, reward in zip(turns, rewards, strict=True)
+        if reward >= 1 and turn.finish_reason == "stop"
+    ]
 
 
 def _record(example: Example, turn: Turn, text: str, answer: str | None, verdict: str, reward: float) -> dict[str, Any]:

@@ -125,11 +125,14 @@ class VllmEngine:
     # ------------------------------------------------------------------------------------------------------ requests
 
     def _answers(self, requests: list[Request]) -> list[Answer]:
+        """Every process asks at the same moments, if for nothing: the server's answers are shared out among them."""
         return self._colocated(requests) if self.generation.mode == "colocate" else self._served(requests)
 
     def _colocated(self, requests: list[Request]) -> list[Answer]:
         from vllm import SamplingParams
 
+        if not requests:
+            return []
         outputs = self.generation.llm.generate(
             [{"prompt_token_ids": ids} for ids, _ in requests],
             sampling_params=[SamplingParams(**options) for _, options in requests],

@@ -13,6 +13,7 @@ math-verify is given both answers as LaTeX, gold first, and may not fall back to
 import atexit
 import ctypes
 import logging
+import math
 import os
 import re
 import resource
@@ -32,6 +33,14 @@ from judgefree.errors import JudgefreeError
 from judgefree.scoring.answers import canonical_key, is_formula, is_settled
 
 Verdict = Literal["correct", "wrong", "unparsed", "timeout", "error"]
+
+REWARD = {
+    "correct": 1.0,
+    "wrong": 0.0,
+    "unparsed": 0.0,
+    "timeout": math.nan,
+    "error": math.nan,
+}  # NaN: nothing is known
 
 _WORKER_MEMORY = 3 << 30  # bytes of address space; a power tower would take all there is
 _WALL_FACTOR = 4  # a row's limit by the clock over its limit in CPU time

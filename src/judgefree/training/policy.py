@@ -8,7 +8,7 @@ from accelerate.utils import gather_object
 
 from judgefree.config import PromptFormat, Sampling, Training
 from judgefree.episodes import Completion, Prompt, Turn
-from judgefree.errors import JudgefreeError
+from judgefree.errors import PromptTooLong
 from judgefree.prompting import encode_chat, encode_question
 
 # (prompts, n, seed, step, settings, greedy) -> completions of each prompt
@@ -33,17 +33,23 @@ class TrainedPolicy:
     certainty_scorer: Callable[[Sequence[Turn]], tuple[list[list[float]], list[float]]] | None = None
 
     def encode(self, question: str) -> list[int]:
-        """Raises JudgefreeError for a prompt of more than `training.max_prompt_tokens`: none is cut."""
+        """Raises PromptTooLong for a prompt of more than `training.max_prompt_tokens`: none is cut."""
         return self._fitting(encode_question(self.tokenizer, self.prompt, question), question)
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
-        """Raises JudgefreeError as `encode` does."""
+        """Raises PromptTooLong as `encode` does."""
         return self._fitting(encode_chat(self.tokenizer, messages), messages[-1]["content"])
+
+    def encode_message(self, text: str) -> list[int]:
+        """Raises PromptTooLong as `encode` does."""
+        if self.prompt.chat:
+            return self.encode_chat([{"role": "user", "content": text}])
+        return self._fitting(list(self.tokenizer(text)["input_ids"]), text)
 
     def _fitting(self, ids: list[int], text: str) -> list[int]:
         if len(ids) > (limit := self.training.max_prompt_tokens):
             beginning = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
-            raise JudgefreeError(
+            raise PromptTooLong(
                 f"a prompt has {len(ids)} tokens, above training.max_prompt_tokens ({limit}): {beginning!r}",
                 "raise training.max_prompt_tokens, shorten the template in prompts, or remove the question",
             )

@@ -63,6 +63,7 @@ class Job:
     training: Training
     prompt: PromptFormat
     grading: dict[str, Any]
+    texts: dict[str, str]  # of the method's prompt file
     key: str
     made_from: dict[str, Any]  # what MLflow shows: the resolved settings and the sha256 of the split files
 
@@ -113,8 +114,9 @@ def read_job(name: str, root: Path) -> Job:
     made_from = {"settings": resolved, "data_sha256": {name: facts["sha256"] for name, facts in read.items()}}
     training = Training.model_validate(resolved["training"])
     return Job(
-        name, root, run, training, PromptFormat.model_validate(resolved["prompt"]), resolved["grading"], key, made_from
-    )
+        name, root, run, training, PromptFormat.model_validate(resolved["prompt"]), resolved["grading"],
+        resolved.get("texts", {}), key, made_from,
+    )  # fmt: skip
 
 
 def train(name: str, root: Path, tell: Callable[[Path, str, str, Path], LiveLog] | None = None) -> None:
@@ -191,7 +193,7 @@ def run_trainer(job: Job, options: Any, grader: Grader, standing: Standing, live
         )
     else:
         method = methods.METHODS[job.run.method](
-            options, methods.Setting(job.training, job.prompt, grader, job.run.seed)
+            options, methods.Setting(job.training, job.prompt, grader, job.run.seed, job.texts)
         )
         method.load_state_dict(standing.method_state)
 

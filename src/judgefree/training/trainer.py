@@ -239,16 +239,18 @@ class EpisodeTrainer(GRPOTrainer):
 
     def _log_rollout(self, rollout: Rollout) -> None:
         """The rollout of all processes in numbers. A reward that is nowhere finite spoils the rollout's updates."""
-        facts = [(len(turn.completion_ids), turn.finish_reason == "length", turn.dead) for turn in rollout.turns]
-        everyone = self.policy.gather(facts)
+        sampled = [turn for turn in rollout.turns if turn.imitation_weight == 0.0]
+        watched = [turn for turn in sampled if rollout.watched in (None, turn.role)]
+        dead = self.policy.gather([turn.dead for turn in sampled])
+        everyone = self.policy.gather([(len(turn.completion_ids), turn.finish_reason == "length") for turn in watched])
         metrics = {}
         if everyone:
-            lengths, clipped, dead = zip(*everyone, strict=True)
+            lengths, clipped = zip(*everyone, strict=True)
             metrics["completions/mean_length"] = sum(lengths) / len(lengths)
             metrics["completions/max_length"] = float(max(lengths))
             metrics["completions/clipped_ratio"] = sum(clipped) / len(lengths)
-            metrics["frac_reward_zero_std"] = sum(dead) / len(lengths)
-        own = rollout.metrics | variety([turn.completion_ids for turn in rollout.turns])
+            metrics["frac_reward_zero_std"] = sum(dead) / len(dead)
+        own = rollout.metrics | variety([turn.completion_ids for turn in watched])
         shares = self.policy.gather([own])
         for name in own:
             finite = [share[name] for share in shares if math.isfinite(share[name])]
