@@ -116,7 +116,7 @@ def _split(settings: ArithmeticData, split: str, size: int) -> Iterator[dict[str
     rng = random.Random(stream_seed("arithmetic", settings.seed, split))
     for index in range(size):
         question, (start, moves) = unseen(
-            lambda: _drawn(settings, rng), split, seen, "data of kind arithmetic",
+            "arithmetic", split, lambda: _drawn(settings, rng), seen,
             "ask for fewer rows, raise max_value or max_steps, or add the template `story`",
         )  # fmt: skip
         text = None

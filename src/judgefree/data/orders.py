@@ -96,8 +96,8 @@ def _task(settings: OrdersData, split: str, rng: random.Random, seen: set[str]) 
         task = Task(FAMILIES[name], draw(FAMILIES[name], settings.max_value, rng))
         return task.question, task
 
-    what = f"data of kind orders, family {name}"
-    return unseen(drawn, split, seen, what, "ask for fewer rows, raise max_value, or lower the family's share")[1]
+    fix = f"ask for fewer rows, raise max_value, or lower the share of family {name}"
+    return unseen("orders", split, drawn, seen, fix)[1]
 
 
 def _role(lessons: Lessons, rng: random.Random) -> str:
