@@ -275,3 +275,15 @@ def test_a_world_too_small_for_the_rows_is_refused_with_the_fix():
     with pytest.raises(JudgefreeError, match="kind orders: no new train question") as caught:
         world(train=200, validation=1, test=1, max_value=8, families={"times": 1.0})
     assert "lower the share of family times" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"families": {"plain": 0.5, "times": 0.4}}, "the shares add up to 0.9; make it 1"),
+        ({"lessons": {**LESSONS, "guided": 0.7}}, "guided [+] review [+] memory is more than 1; lower one"),
+    ],
+)
+def test_shares_that_do_not_add_up_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        world(**changes)
