@@ -227,39 +227,6 @@ def test_own_signal_by_hand() -> None:
     assert vote_metrics([["1", "1"]])["own_signal/rollout"] == 0.0
 
 
-# ------------------------------------------------------------------------------------------------- degenerate policies
-
-PROMPT = "What is 3 + 4? Put the final answer into \\boxed{}."
-DEGENERATE = {"constant": "the the the the", "empty": "", "box": box("7"), "copy": PROMPT, "line": "ab " * 33_334}
-HONEST = [[box("7"), box("7"), box("8"), box("7")], [box("5"), box("6"), box("5"), box("5")]]
-
-
-@pytest.mark.parametrize(
-    ("name", "cluster", "form"),
-    [("constant", 0, 0), ("empty", 0, 0), ("copy", 0, 0), ("line", 0, 0), ("box", 1, 1)],
-)
-def test_what_a_degenerate_policy_earns(name: str, cluster: float, form: float) -> None:
-    """Only the same box everywhere earns anything, and that by design: a vote agrees with itself. Among its own kind no
-    degenerate policy learns anything, since all channels are constant; and own_signal is 0 for each of them."""
-    text = DEGENERATE[name]
-    rollout, _ = play({**MULTI, "final_batch_norm": True}, [[text] * 4] * 2)
-    assert {(record["cluster"], record["format"]) for record in rollout.records} == {(cluster, form)}
-    assert all(turn.dead and turn.advantage == 0.0 for turn in rollout.turns)
-    honest, _ = play(CLUSTER, HONEST)
-    assert rollout.metrics["own_signal/rollout"] == 0.0 < honest.metrics["own_signal/rollout"]
-    votes, _ = play({"reward": "majority", "final_batch_norm": False}, [[text] * 4] * 2)
-    assert votes.metrics["reward"] == cluster
-    alone, _ = play(CLUSTER, [[text] * 4] * 2)
-    assert alone.metrics["reward"] == pytest.approx(cluster + 0.1 * form)
-    assert (alone.metrics["reward"] > honest.metrics["reward"]) == (name == "box")
-
-
-@pytest.mark.parametrize("name", ["constant", "empty", "copy", "line"])
-def test_beside_honest_completions_a_degenerate_one_is_pushed_down(name: str) -> None:
-    rollout, _ = play(CLUSTER, [[box("7"), box("7"), box("8"), DEGENERATE[name]]])
-    assert rollout.turns[3].advantage == min(turn.advantage for turn in rollout.turns) < -1
-
-
 def test_a_marker_that_is_repeated_is_read_once() -> None:
     assert extract("#### 4\n" * 10_000, "marker") == "4"
 

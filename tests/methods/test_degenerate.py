@@ -1,0 +1,185 @@
+"""What policies that make no sense earn from each method: text that never changes, no text, one answer to everything, the
+prompt said back, a line of 100 kB. Rewards that such a policy games by design (votes, certainty) trip the collapse monitor:
+tests/training/test_monitor.py."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from harness import PLAIN
+from world import training
+
+from judgefree.episodes import Completion, Example, Policy, Prompt, Rollout, Turn
+from judgefree.methods import METHODS, OPTIONS, Setting
+from judgefree.scoring.grader import Grader
+
+TEXTS = {"feedback": "wrong", "feedback_solved": "right", "memory": "{review}\n", "second": "{guidelines}\n{question}",
+         "review": "review\n{memory}{question}\n{attempt}\n{feedback}"}  # fmt: skip
+FORMAT = {"format_weight": 0.1, "final_batch_norm": False}
+MULTI = {"reward": "multi", "alpha": 0.5, "beta": 0.5, **FORMAT}
+RUNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "rlvr": ("rlvr", {}),
+    "rft": ("rlvr", {"imitation_weight": 1.0}),
+    "srrl": ("srrl", {"gate": "per_rollout", "untagged": "whole", "prompts": "prompts/x.yaml", "distillation": "token",
+                      "distillation_weight": 1.0, "memory": {"rule": "latest", "size": 9}}),
+    "multi": ("rlif", MULTI),
+    "multi-whitened": ("rlif", {**MULTI, "final_batch_norm": True}),
+    "combined": ("rlif", {**MULTI, "combine_then_normalise": True}),
+    "cluster": ("rlif", {"reward": "cluster", **FORMAT}),
+    "certainty": ("rlif", {"reward": "certainty", "final_batch_norm": False}),
+    "majority": ("rlif", {"reward": "majority", "final_batch_norm": False}),
+}  # fmt: skip
+BY_GOLD = ("rlvr", "rft", "srrl")
+SIZE = 4
+EXAMPLES = [Example(f"e{n}", f"What is {n} + 1? Put the answer into \\boxed{{}}.", str(n + 1)) for n in range(8)]
+
+Say = Callable[[str, int, str], str]  # from role, sample and prompt to what is said
+
+
+class Saying:
+    """A policy that says what a function tells it; it is as sure of a text as the text is long."""
+
+    def __init__(self, say: Say) -> None:
+        self.say = say
+        self.texts: list[str] = []
+
+    def encode(self, question: str) -> list[int]:
+        self.texts.append(question)
+        return [len(self.texts) - 1]
+
+    encode_message = encode
+
+    def sample(self, prompts: Sequence[Prompt], n: int) -> list[list[Completion]]:
+        said = [[self.say(str(prompt.key[1]), i, self.texts[prompt.ids[0]]) for i in range(n)] for prompt in prompts]
+        return [[Completion([len(text) % 97 + 2, 1], text, "stop") for text in group] for group in said]
+
+    def self_certainty(self, turns: Sequence[Turn]) -> list[float]:
+        return [turn.completion_ids[0] / 10 for turn in turns]
+
+    def gather(self, values: Sequence[Any]) -> list[Any]:
+        return list(values)
+
+    def encode_chat(self, messages: Any) -> list[int]:
+        raise NotImplementedError
+
+    def score(self, turns: Sequence[Turn]) -> list[list[float]]:
+        raise NotImplementedError
+
+
+def number(prompt: str) -> int:
+    """The n of the last question that is asked in a prompt."""
+    return int(prompt.rsplit("What is ", 1)[1].split(" ", 1)[0])
+
+
+def honest(role: str, sample: int, prompt: str) -> str:
+    """Right in three of four, and after a review; reviews have their tag."""
+    if role == "review":
+        return "<prompt>count on by one</prompt>"
+    return f"so it is \\boxed{{{number(prompt) + (2 if role == 'attempt' and sample == 3 else 1)}}}"
+
+
+DEGENERATE: dict[str, Say] = {
+    "constant": lambda role, sample, prompt: "the the the the",
+    "empty": lambda role, sample, prompt: "",
+    "box": lambda role, sample, prompt: "so it is \\boxed{7}",
+    "copy": lambda role, sample, prompt: prompt,
+    "line": lambda role, sample, prompt: "ab " * 33_334,
+}
+
+
+@pytest.fixture(scope="module")
+def grader() -> Iterator[Grader]:
+    with Grader(1, 2.0) as one:
+        yield one
+
+
+def play(run: str, say: Say, grader: Grader, examples: Sequence[Example] = EXAMPLES) -> Rollout:
+    name, options = RUNS[run]
+    settings = training(group_size=SIZE, rollout_size=SIZE * len(examples))
+    method = METHODS[name](OPTIONS[name].model_validate(options), Setting(settings, PLAIN, grader, 0, TEXTS))
+    policy: Policy = Saying(say)
+    return method.play(examples, policy)
+
+
+def sampled(rollout: Rollout) -> list[Turn]:
+    return [turn for turn in rollout.turns if turn.imitation_weight == 0]
+
+
+# ------------------------------------------------------------------------------------------------------ a policy of one kind
+
+
+@pytest.mark.parametrize("name", DEGENERATE)
+@pytest.mark.parametrize("run", RUNS)
+def test_among_its_own_kind_nothing_is_learnt_from_it(run: str, name: str, grader: Grader) -> None:
+    rollout = play(run, DEGENERATE[name], grader)
+    assert all(turn.dead and turn.advantage == 0.0 for turn in sampled(rollout))
+    assert rollout.metrics.get("own_signal/rollout", 0.0) == 0.0
+
+
+@pytest.mark.parametrize("name", DEGENERATE)
+@pytest.mark.parametrize("run", BY_GOLD)
+def test_it_earns_less_than_an_honest_policy(run: str, name: str, grader: Grader) -> None:
+    """One answer to everything is right for one question of eight, by luck; nothing else earns anything."""
+    rollout, better = play(run, DEGENERATE[name], grader), play(run, honest, grader)
+    assert rollout.metrics["reward"] == (1 / 8 if name == "box" else 0.0) < better.metrics["reward"] == 3 / 4
+    if run == "srrl":
+        empty = name == "empty"  # a review that says nothing gets no second attempt
+        assert rollout.metrics["reward/review"] == 0.0 < better.metrics["reward/review"] == 1.0
+        assert rollout.metrics.get("reward/second") == (None if empty else 0.0)
+        assert rollout.metrics["memory/size"] == 0 < better.metrics["memory/size"] == 8
+        assert rollout.metrics["reviews/untagged"] == 1.0 > better.metrics["reviews/untagged"] == 0.0
+    if run != "rlvr":
+        imitated = [turn for turn in rollout.turns if turn.imitation_weight > 0]
+        assert len(imitated) == (SIZE if run == "rft" and name == "box" else 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "cluster", "form"),
+    [("constant", 0, 0), ("empty", 0, 0), ("copy", 0, 0), ("line", 0, 0), ("box", 1, 1)],
+)
+def test_votes_pay_for_one_answer_to_everything(name: str, cluster: float, form: float, grader: Grader) -> None:
+    """By design: a vote agrees with itself. What it earns is more than an honest policy does, and `own_signal` is 0."""
+    for run, earned in (("majority", cluster), ("cluster", cluster + 0.1 * form)):
+        rollout, better = play(run, DEGENERATE[name], grader), play(run, honest, grader)
+        assert {(row["cluster"], row["format"]) for row in rollout.records} == {(cluster, form)}
+        assert rollout.metrics["reward"] == pytest.approx(earned)
+        assert (rollout.metrics["reward"] > better.metrics["reward"]) == (name == "box")
+        assert rollout.metrics["own_signal/rollout"] == 0.0 < better.metrics["own_signal/rollout"]
+
+
+# ------------------------------------------------------------------------------------------------ beside honest completions
+
+
+@pytest.mark.parametrize("name", [name for name in DEGENERATE if name != "box"])
+@pytest.mark.parametrize("run", ["rlvr", "srrl", "cluster", "majority"])
+def test_beside_honest_completions_a_degenerate_one_is_pushed_down(run: str, name: str, grader: Grader) -> None:
+    def say(role: str, sample: int, prompt: str) -> str:
+        return DEGENERATE[name](role, sample, prompt) if sample == 2 and role == "attempt" else honest(role, 0, prompt)
+
+    for group in range(8):
+        turns = sampled(play(run, say, grader))[group * SIZE : (group + 1) * SIZE]
+        assert turns[2].advantage < -1 < 0 < turns[0].advantage == turns[1].advantage == turns[3].advantage  # type: ignore
+
+
+def test_to_fail_at_first_on_purpose_gains_nothing(grader: Grader) -> None:
+    """A second attempt's reward is its own and its review's: the first attempt is judged by itself and pushed down."""
+
+    def sandbag(role: str, sample: int, prompt: str) -> str:
+        return "later" if role == "attempt" and sample == 1 else honest(role, 0, prompt)
+
+    rollout = play("srrl", sandbag, grader)
+    first = [row for row in rollout.records if row["role"] == "attempt" and row["slot"] == 1]
+    assert len(first) == 8 and all(row["advantage"] < -1 for row in first)
+    others = [turn for turn in sampled(rollout) if turn.role != "attempt"]
+    assert len(others) == 16 and all(turn.dead for turn in others)  # all reviews succeeded: a group of one each
+
+
+def test_a_review_is_paid_for_what_follows_whatever_it_says(grader: Grader) -> None:
+    """By design, as in the paper; only one that says nothing is paid nothing. Its groups then have no signal."""
+
+    def say(role: str, sample: int, prompt: str) -> str:
+        return "the the" if role == "review" else "no" if role == "attempt" else honest(role, 0, prompt)
+
+    rollout = play("srrl", say, grader)
+    assert rollout.metrics["reward/review"] == 1.0 and rollout.metrics["reviews/untagged"] == 1.0
+    assert all(turn.dead for turn in sampled(rollout))
