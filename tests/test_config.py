@@ -10,6 +10,7 @@ from ruamel.yaml import YAML
 
 from judgefree.check import check_params, checked
 from judgefree.config import Strict
+from judgefree.config_data import ScratchBase
 from judgefree.errors import JudgefreeError
 from judgefree.params import Params, load_params, parse_params, resolve
 from judgefree.training.arguments import sft_arguments
@@ -101,6 +102,9 @@ def test_exponent_without_a_dot_is_a_number(tmp_path: Path) -> None:
         ("runs.rlvr.suites", ["arithmetik"], "runs.rlvr.suites: unknown name", "did you mean 'arithmetic'"),
         ("runs.Bad.Name", {}, "runs.Bad", ""),
         ("bases.tiny.kind", "magic", "bases.tiny", "scratch"),
+        ("bases.tiny.vocabulary", "orders", "arithmetic is of kind arithmetic and the base's vocabulary is orders",
+         "start from a base with vocabulary: arithmetic"),
+        ("bases.tiny.max_value", 8, "numbers up to 12 and the base knows them up to 8", "raise the base's max_value"),
         ("data.arithmetic.test", 0, "data.arithmetic.test", "greater than or equal to 1"),
         ("data.arithmetic.min_steps", 9, "data.arithmetic: min_steps is above max_steps", "lower min_steps"),
         ("prompts.arithmetic", ..., "prompts.arithmetic: missing", "say how a question"),
@@ -267,6 +271,6 @@ def test_no_setting_hides_in_the_code() -> None:
         return {kind}.union(*(models(sub) for sub in kind.__subclasses__()))
 
     for model in models(Strict) - {Strict}:
-        if model.__module__ in (Strict.__module__, Params.__module__):
+        if model.__module__ in (Strict.__module__, ScratchBase.__module__, Params.__module__):
             for name, field in model.model_fields.items():  # type: ignore[attr-defined]
                 assert field.is_required() or field.default in (None, [], {}), f"{model.__name__}.{name}"

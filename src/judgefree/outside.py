@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from judgefree.config import FolderBase
+from judgefree.config_data import FolderBase
 from judgefree.files import MANIFEST, read_json, sha256_file
 from judgefree.params import Params, resolve
 

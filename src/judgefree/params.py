@@ -8,23 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError, model_validator
 
-from judgefree.config import (
-    ArithmeticData,
-    Base,
-    Compare,
-    Count,
-    Data,
-    Gates,
-    Grading,
-    MawpsData,
-    Pipeline,
-    PromptFormat,
-    Run,
-    ScratchBase,
-    Strict,
-    Suite,
-    Training,
-)
+from judgefree.config import Compare, Count, Gates, Grading, Pipeline, PromptFormat, Run, Strict, Suite, Training
+from judgefree.config_data import ArithmeticData, Base, Data, MawpsData, OrdersData, ScratchBase
 from judgefree.errors import JudgefreeError
 from judgefree.files import sha256_file
 from judgefree.texts import read_mapping, read_texts
@@ -69,11 +54,8 @@ class Params(Strict):
                 raise ValueError(f"prompts.{name}: missing; say how a question of this data set is put to the policy")
         for name, run in self.runs.items():
             base, data = self.bases[self.ancestry(name)[-1]], self.data[run.dataset]
-            if isinstance(base, ScratchBase) and isinstance(data, ArithmeticData) and data.max_value > base.max_value:
-                raise ValueError(
-                    f"runs.{name}.dataset: {run.dataset} has numbers up to {data.max_value} and the base knows them up "
-                    f"to {base.max_value}; raise the base's max_value"
-                )
+            if isinstance(base, ScratchBase) and isinstance(data, ArithmeticData | OrdersData):
+                _speaks(name, run.dataset, base, data)
             if isinstance(data, MawpsData):
                 raise ValueError(f"runs.{name}.dataset: {run.dataset} has a test split only; train on another data set")
         self._arms()
@@ -211,6 +193,19 @@ def _known(path: str, name: str, among: Mapping[str, Any]) -> None:
         close = difflib.get_close_matches(name, among, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(among)) or 'none'}"
         raise ValueError(f"{path}: unknown name {name!r}; {hint}")
+
+
+def _speaks(run: str, dataset: str, base: ScratchBase, data: ArithmeticData | OrdersData) -> None:
+    if data.kind != base.vocabulary:
+        raise ValueError(
+            f"runs.{run}.dataset: {dataset} is of kind {data.kind} and the base's vocabulary is {base.vocabulary}; start "
+            f"from a base with vocabulary: {data.kind}"
+        )
+    if data.max_value > base.max_value:
+        raise ValueError(
+            f"runs.{run}.dataset: {dataset} has numbers up to {data.max_value} and the base knows them up to "
+            f"{base.max_value}; raise the base's max_value"
+        )
 
 
 def _merge(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
