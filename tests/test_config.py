@@ -25,6 +25,10 @@ def raw() -> dict[str, Any]:
 
 
 RLVR = raw()["runs"]["rlvr"]
+AGAIN: dict[str, Any] = {
+    "dataset": "arithmetic", "max_completion_tokens": 32, "batch_rows": 250,
+    "retry": {"procedure": "reflexion", "rounds": 2, "prompts": "prompts/reflexion.yaml", "buffer": 1},
+}  # fmt: skip
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
@@ -124,6 +128,14 @@ def test_exponent_without_a_dot_is_a_number(tmp_path: Path) -> None:
         ("suites.arithmetic", {k: v for k, v in raw()["suites"]["arithmetic"].items() if k != "samples"} | {"pass_at": []},
          "gates.measure: sampled/accuracy, and suite arithmetic, which decides on arithmetic, draws no samples",
          "set suites.arithmetic.samples or use pass@1"),
+        ("suites.again", {**AGAIN, "samples": 4, "pass_at": [1], "temperature": 1.0, "seed": 0},
+         "suites.again: samples and retry exclude each other", "use a suite for each"),
+        ("suites.again", {**AGAIN, "retry": {**AGAIN["retry"], "buffer": None}},
+         "suites.again.retry: buffer is given exactly when", "add or remove it"),
+        ("suites.again", {**AGAIN, "retry": {**AGAIN["retry"], "procedure": "self_refine"}},
+         "suites.again.retry: buffer is given exactly when", "add or remove it"),
+        ("suites.again", {**AGAIN, "retry": {**AGAIN["retry"], "round": 1}}, "suites.again.retry.round: unknown key",
+         "did you mean 'rounds'"),
     ],
 )  # fmt: skip
 def test_refused(path: str, value: Any, named: str, fix: str) -> None:
@@ -163,6 +175,25 @@ def test_a_suite_that_decides_on_nothing_needs_no_samples() -> None:
     settings["gates"]["measure"] = "pass@1"
     settings["suites"]["arithmetic"] = settings["suites"]["more"]
     parse_params(settings, "params.yaml")
+
+
+def test_what_looks_at_the_gold_answers_decides_on_nothing() -> None:
+    settings = raw()
+    settings["gates"]["measure"] = "pass@1"
+    settings["suites"]["again"] = AGAIN
+    parse_params(settings, "params.yaml")
+    settings["suites"]["arithmetic"] = AGAIN
+    with pytest.raises(JudgefreeError, match="suites.arithmetic.retry: reflexion asks the gold answers .* decide on"):
+        parse_params(settings, "params.yaml")
+    refine = {"procedure": "self_refine", "rounds": 2, "prompts": "prompts/self-refine.yaml"}
+    settings["suites"]["arithmetic"] = {**AGAIN, "retry": refine}
+    parse_params(settings, "params.yaml")
+    settings["suites"] = {"only": AGAIN}
+    settings["bases"]["tiny"]["suites"] = ["only"]
+    for run in settings["runs"].values():
+        run["suites"] = ["only"]
+    with pytest.raises(JudgefreeError, match="suites.only.retry: reflexion asks"):
+        parse_params(settings, "params.yaml")
 
 
 def written(folder: Path, settings: dict[str, Any]) -> Path:

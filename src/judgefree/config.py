@@ -247,8 +247,30 @@ class Run(Strict):
 # ----------------------------------------------------------------------------------------------------- evaluation
 
 
+class Retry(Strict):
+    """Further greedy attempts at inference time (evaluation/retry.py), at most `rounds` an item.
+
+    reflexion asks the gold answer which attempts failed and keeps the last `buffer` reflections; self_refine knows no
+    gold. prompts: the prompt file. max_prompt_tokens: a prompt longer than this, or than what the model's window leaves
+    beside the suite's max_completion_tokens, is not put; the item keeps its last attempt.
+    """
+
+    procedure: Literal["reflexion", "self_refine"]
+    rounds: Count
+    prompts: str
+    buffer: Count | None = None
+    max_prompt_tokens: Count | None = None
+
+    @model_validator(mode="after")
+    def _buffer(self) -> "Retry":
+        if (self.procedure == "reflexion") != (self.buffer is not None):
+            raise ValueError("buffer is given exactly when procedure is reflexion; add or remove it")
+        return self
+
+
 class Suite(Strict):
-    """One benchmark: greedy pass@1 over `items` test rows (all where absent) and, with `samples`, unbiased pass@k.
+    """One benchmark: greedy pass@1 over `items` test rows (all where absent) and, with `samples`, unbiased pass@k; or,
+    with `retry`, what further attempts make of the greedy ones.
 
     device and precision are given for models too large for the CPU in fp32, where results are the same on all machines.
     """
@@ -261,6 +283,7 @@ class Suite(Strict):
     pass_at: list[Count] = []
     temperature: Positive | None = None
     seed: Seed | None = None
+    retry: Retry | None = None
     device: Literal["auto", "cpu", "cuda"] | None = None
     precision: Literal["fp32", "bf16"] | None = None
 
@@ -270,6 +293,8 @@ class Suite(Strict):
             raise ValueError("samples needs temperature, seed and pass_at; add them or remove samples")
         if any(k > (self.samples or 0) for k in self.pass_at):
             raise ValueError(f"pass_at: k above samples ({self.samples}); raise samples or lower k")
+        if self.samples and self.retry:
+            raise ValueError("samples and retry exclude each other (retry decodes greedily); use a suite for each")
         return self
 
 

@@ -60,6 +60,7 @@ class Params(Strict):
                 raise ValueError(f"runs.{name}.dataset: {run.dataset} has a test split only; train on another data set")
         self._arms()
         self._gated()
+        self._judged_blindly()
         return self
 
     def _arms(self) -> None:
@@ -105,6 +106,17 @@ class Params(Strict):
                 raise ValueError(
                     f"gates.measure: sampled/accuracy, and suite {decides}, which decides on {task}, draws no samples; "
                     f"set suites.{decides}.samples or use pass@1"
+                )
+
+    def _judged_blindly(self) -> None:
+        """No gate by a suite that looks at the gold answers while it is tested."""
+        for task in dict.fromkeys(run.dataset for run in self.runs.values()):
+            suites = [name for name, suite in self.suites.items() if suite.dataset == task]
+            decides = task if task in suites else suites[0] if len(suites) == 1 else None
+            if decides and (retry := self.suites[decides].retry) and retry.procedure == "reflexion":
+                raise ValueError(
+                    f"suites.{decides}.retry: reflexion asks the gold answers which attempts failed, so this suite cannot "
+                    f"decide on {task}; let a suite without retry be named {task}, and this one otherwise"
                 )
 
     def training_of(self, run: str) -> Training:
@@ -175,10 +187,17 @@ def resolve(params: Params, root: Path = Path()) -> dict[str, dict[str, Any]]:
             files[f"train/{name}.json"]["accelerate_config_sha256"] = sha256_file(config)
         if isinstance(file := params.runs[name].options.get("prompts"), str):
             files[f"train/{name}.json"]["texts"] = read_texts(root, file, f"runs.{name}.options.prompts")
+    texts = {
+        name: read_texts(root, suite.retry.prompts, f"suites.{name}.retry.prompts")
+        for name, suite in params.suites.items()
+        if suite.retry
+    }
     for name, model in {**plain["bases"], **plain["runs"]}.items():
         suites = {key: plain["suites"][key] for key in model["suites"]}
         prompts = {suite["dataset"]: plain["prompts"][suite["dataset"]] for suite in suites.values()}
         files[f"evaluate/{name}.json"] = {**shared, "suites": suites, "prompts": prompts}
+        if own := {key: texts[key] for key in suites if key in texts}:
+            files[f"evaluate/{name}.json"]["texts"] = own
     models = {
         name: {"arm": model.get("arm", name), "start_from": model.get("start_from"), "suites": model["suites"],
                "method": model.get("method"), "seed": model.get("seed")}

@@ -14,8 +14,8 @@ from judgefree.config_data import OrdersData, Quality
 from judgefree.data import expressions, orders
 from judgefree.data.expressions import ALL_RULES, FAMILIES, Step, work_out
 from judgefree.errors import JudgefreeError
-from judgefree.methods import srrl
-from judgefree.prompting import fill
+from judgefree.methods.srrl import TEXTS
+from judgefree.prompting import fill, guidelines
 from judgefree.texts import check_texts, read_texts
 
 QUALITY = Quality(
@@ -195,7 +195,7 @@ def test_lessons_have_their_roles_and_are_done_as_often_as_they_should(lessons):
 def test_lessons_are_asked_as_self_review_asks(lessons):
     """The words stand in the prompt file, which a user may edit, and in the generator, which DVC watches."""
     texts = read_texts(Path(__file__).parents[2], "prompts/srrl-tiny.yaml", "prompts")
-    check_texts(texts, srrl.TEXTS, "prompts/srrl-tiny.yaml")
+    check_texts(texts, TEXTS, "prompts/srrl-tiny.yaml")
     for role, guideline, question, attempt, feedback, row in roles(lessons["train"]):
         if role == "guided":
             asked = fill(texts["second"], guidelines=guideline, question=question)
@@ -210,7 +210,7 @@ def test_lessons_are_asked_as_self_review_asks(lessons):
                 memory=fill(texts["memory"], review=guideline) if role == "memory" else "",
             )
             assert feedback in (texts["feedback"], texts["feedback_solved"])
-            named = srrl.guidelines(row["demonstration"])
+            named = guidelines(row["demonstration"])
             assert named in {family.guideline for family in FAMILIES.values()}
         assert row["question"] == asked
 

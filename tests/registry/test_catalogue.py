@@ -35,7 +35,7 @@ def test_what_training_and_evaluation_write_is_described() -> None:
     evaluation = (
         "items length length_right length_wrong pass@1 pass@1_se sampled/accuracy sampled/accuracy_se sampled/length "
         "sampled/length_right sampled/length_wrong sampled/pass@8 sampled/pass@8_se sampled/truncated sampled/ungraded "
-        "sampled/unparsed truncated ungraded unparsed"
+        "sampled/unparsed truncated ungraded unparsed first/pass@1 first/pass@1_se retry/rounds retry/tokens retry/too_long"
     )
     names = training.split() + [f"eval/arithmetic/{name}" for name in evaluation.split()]
     assert [name for name in names if describe(mlflow_name(name)) is None] == []

@@ -97,6 +97,14 @@ CATALOGUE = (
     _tokens("eval/*/length", "mean length of the greedy completions"),
     _tokens("eval/*/length_right", "mean length of the right ones"),
     _tokens("eval/*/length_wrong", "mean length of the wrong ones"),
+    _share(
+        "eval/*/first/pass_at_1", "first attempts that are right, of a suite that tries again; its pass@1 is the last's"
+    ),
+    Metric("eval/*/retry/rounds", "attempts", 0, None, "mean number of attempts after the first"),
+    _tokens(
+        "eval/*/retry/tokens", "mean number of tokens sampled for an item: all attempts and what is said about them"
+    ),
+    Metric("eval/*/retry/too_long", "items", 0, None, "items that kept an attempt since the next prompt had no room"),
     _share("eval/*/sampled/accuracy", "right completions among all sampled ones"),
     _share("eval/*/sampled/pass_at_*", "unbiased pass@k: an item counts when one of k samples is right"),
     _share("eval/*/sampled/unparsed", "sampled completions without a readable final answer"),
@@ -106,6 +114,7 @@ CATALOGUE = (
     _tokens("eval/*/sampled/length_right", "mean length of the right ones"),
     _tokens("eval/*/sampled/length_wrong", "mean length of the wrong ones"),
     Metric("eval/*/*_se", "as the metric", 0, None, "standard error of the metric over items"),
+    Metric("eval/*/first/*_se", "as the metric", 0, None, "standard error of the metric over items"),
     Metric("eval/*/sampled/*_se", "as the metric", 0, None, "standard error of the metric over items"),
 )
 
