@@ -159,7 +159,7 @@ def with_retry(root: Path, texts: dict[str, Any], procedure: str = "reflexion", 
     [
         ("reflexion", REFINE, r"mine\.yaml is refused:\n  - feedback: unknown text; remove it"),
         ("reflexion", {**REFLEXION, "retry": "{question}"}, r"retry: has no \{reflections\}"),
-        ("self_refine", {**REFINE, "stop": " "}, r"stop: is empty; give it a text"),
+        ("self_refine", {**REFINE, "stop": " ."}, r"stop: holds no word; add one"),
         ("self_refine", {name: REFINE[name] for name in ("feedback", "refine")}, r"stop: missing; add it"),
     ],
 )

@@ -64,9 +64,10 @@ def read_texts(root: Path, file: str, key: str) -> dict[str, str]:
 
 def check_texts(texts: Mapping[str, str], wanted: Slots, origin: str) -> None:
     """Raises JudgefreeError naming `origin` and every text that is missing, unknown, or lacks one of its slots, and for
-    an empty `stop`, which every text would hold."""
+    a `stop` without a word."""
     wrong = [f"{name}: unknown text; remove it" for name in texts if name not in wanted]
-    wrong += ["stop: is empty; give it a text"] if "stop" in wanted and not texts.get("stop", "-").strip() else []
+    if "stop" in wanted and not any(map(str.isalnum, texts.get("stop", "x"))):
+        wrong.append("stop: holds no word; add one")
     for name, slots in wanted.items():
         if name not in texts:
             wrong.append(f"{name}: missing; add it")

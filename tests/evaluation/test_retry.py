@@ -2,19 +2,25 @@
 
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from judgefree.bases.scratch import build
 from judgefree.config import PromptFormat, Retry, Suite
+from judgefree.config_data import ScratchBase
 from judgefree.episodes import Completion, Example
 from judgefree.evaluation.compare import compare
-from judgefree.evaluation.retry import Course, Request, try_again
+from judgefree.evaluation.loading import load_model
+from judgefree.evaluation.retry import Course, Request, says, try_again
 from judgefree.evaluation.stage import evaluate, pin
 from judgefree.evaluation.suites import run_suite
 from judgefree.files import pretty_json, read_json, write_atomic
+from judgefree.prompting import fill
 from judgefree.scoring.grader import Grader
+from judgefree.texts import read_texts
 
 REFLEXION = {
     "reflect": "why? {reflections}{question} / {attempt}", "reflection": "[{reflection}] ",
@@ -171,6 +177,19 @@ def test_self_refine_stops_when_its_feedback_says_so_and_never_asks_the_gold() -
     assert all(one.framed == (role == "attempt") for (_, role, _), one in model.asked.items())
 
 
+@pytest.mark.parametrize(
+    ("text", "stop", "stops"),
+    [
+        ("right", "right", True), ("RIGHT!", "right", True), ("All steps hold. **Right.**\nBye", "right", True),
+        ("- right\nall of it", "Right.", True), ("left to right", "right", False), ("right, but slow", "right", False),
+        ("this is not right", "right", False), ("Done. Bye. Stop", "done. stop", True), ("Done", "done. stop", False),
+        ("", "right", False), ("...", "right", False),
+    ],
+)  # fmt: skip
+def test_what_says_stop(text: str, stop: str, stops: bool) -> None:
+    assert says(text, stop) == stops
+
+
 def test_self_refine_keeps_what_has_no_room_or_no_feedback() -> None:
     script = {
         ("a", "feedback", 1): None,
@@ -185,6 +204,13 @@ def test_self_refine_keeps_what_has_no_room_or_no_feedback() -> None:
 
 # ------------------------------------------------------------------------------------------ a suite, by a model that runs
 
+SLOTS = {
+    "question": "1 + 2 = ?",
+    "attempt": "#### 3",
+    "feedback": "multiply first",
+    "reflections": "",
+    "reflection": "",
+}
 PROMPT = PromptFormat(template="hm {question}", chat=False, answer="marker")
 # What the bigram model says depends on a prompt's last word: `two` is answered by 2, `one` by 1, `none` by hm.
 GOLDS = [
@@ -255,6 +281,31 @@ def test_self_refine_of_a_suite_looks_at_no_gold(bigram: Any, grader: Grader) ->
     assert (metrics["retry/rounds"], metrics["first/pass@1"], metrics["pass@1"]) == (2.0, 0.25, 1.0)
     stopped, _ = run_suite(bigram.model, bigram.tokenizer, GOLDS, suite, PROMPT, grader, {**texts, "stop": "HM"})
     assert stopped["rounds"].tolist() == [0] * 4 and stopped["tokens"].tolist() == [4, 4, 4, 8]
+
+
+@pytest.mark.parametrize(("file", "procedure"), [("reflexion-tiny", "reflexion"), ("self-refine-tiny", "self_refine")])
+def test_the_tiny_world_s_files_on_a_base_of_it(file: str, procedure: str, grader: Grader, tmp_path: Path) -> None:
+    """An untrained base of the world of orders babbles and is never right; all prompts are in its words. An item ends before
+    its second round only where what is said about it holds special tokens alone."""
+    base = ScratchBase(
+        kind="scratch", vocabulary="orders", seed=0, hidden_size=16, intermediate_size=16, layers=1, heads=2, max_length=64,
+        max_value=20, suites=[],
+    )  # fmt: skip
+    build(base, tmp_path)
+    model, tokenizer = load_model(tmp_path, "cpu", "fp32")
+    texts = read_texts(Path(__file__).parents[2], f"prompts/{file}.yaml", "k")
+    examples = [Example(str(n), f"{n} + 2 * 3 = ?", str(n + 6)) for n in range(6)]
+    format = PromptFormat(template="{question}", chat=True, answer="marker")
+    buffer = {"buffer": 1} if procedure == "reflexion" else {}
+    suite = Suite(dataset="orders", max_completion_tokens=4, batch_rows=4, retry=settings(procedure, 2, **buffer))
+    items, metrics = run_suite(model, tokenizer, examples, suite, format, grader, texts)
+    assert not any("<unk>" in tokenizer.decode(tokenizer(fill(text, **SLOTS))["input_ids"]) for text in texts.values())
+    said = 1 + 2 * items["rounds"] + (items["rounds"] < 2)  # completions, the empty review that ends an item among them
+    assert items["rounds"].max() == 2 and metrics["retry/too_long"] == 0 and not items["correct"].any()
+    assert items["tokens"].between(said, 4 * said).all()
+    narrow = suite.model_copy(update={"retry": settings(procedure, 2, max_prompt_tokens=9, **buffer)})
+    items, metrics = run_suite(model, tokenizer, examples, narrow, format, grader, texts)
+    assert items["tokens"].equals(items["length"]) and metrics["retry/too_long"] == 6
 
 
 # --------------------------------------------------------------------------------------------------- stage and comparison

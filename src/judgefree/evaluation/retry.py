@@ -4,8 +4,9 @@ Reflexion (Shinn et al. 2023): an attempt that failed is reflected on in words, 
 before the question, and the question is tried again. *Whether an attempt failed is asked of the gold answer, at test
 time*: its score is that of a policy with an oracle and up to `rounds` more tries, no pass@1 of a policy.
 
-Self-Refine (Madaan et al. 2023): the model gives feedback on its own attempt and refines it, until the feedback holds
-the text `stop` or after `rounds`. Gold answers are never looked at, so a right attempt can be refined into a wrong one.
+Self-Refine (Madaan et al. 2023): the model gives feedback on its own attempt and refines it, until a sentence or line of
+the feedback is the text `stop`, or after `rounds`. Gold answers are never looked at, so a right attempt can be refined
+into a wrong one.
 
 Both decode greedily, and every text of theirs has the suite's length limit and the data set's stop strings. What is said
 about an attempt is read as SRRL reads its reviews: the last closed <prompt> tag that holds any text, else the whole. An
@@ -16,12 +17,16 @@ Where ours differs: Reflexion's reflections and retries see the buffer and not t
 last attempt; Self-Refine's prompts hold the last attempt and its feedback, not the whole history.
 """
 
+import re
+import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from judgefree.config import Retry
 from judgefree.episodes import Completion, Example
 from judgefree.prompting import fill, guidelines
+
+_MARKS = string.punctuation + string.whitespace
 
 
 @dataclass(frozen=True)
@@ -95,11 +100,19 @@ def _self_refine(courses: Sequence[Course], number: int, texts: Mapping[str, str
         return {"question": one.example.question, "attempt": one.completion.text}
 
     said = _reviews(courses, ask, "feedback", number, lambda one: fill(texts["feedback"], **slots(one)))
-    stop = texts["stop"].casefold()
-    again = [
-        (one, fill(texts["refine"], **slots(one), feedback=text)) for one, text in said if stop not in text.casefold()
-    ]
+    on = [(one, text) for one, text in said if not says(text, texts["stop"])]
+    again = [(one, fill(texts["refine"], **slots(one), feedback=text)) for one, text in on]
     return _attempts(again, ask, number)
+
+
+def says(text: str, stop: str) -> bool:
+    """Whether the sentences of `stop` are sentences or lines of the text, apart from case and the marks around them. A
+    part of a sentence is not enough: "left to right" does not say "right"."""
+    return _sentences(stop) <= _sentences(text)
+
+
+def _sentences(text: str) -> set[str]:
+    return {plain for one in re.split(r"[.!?\n]", text) if (plain := one.strip(_MARKS).casefold())}
 
 
 def _reviews(
