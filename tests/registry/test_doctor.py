@@ -141,7 +141,7 @@ def test_states(project: Any, shares: Any) -> None:
         project.run(name, weights=1, key=keys[name])
     project.report("tested", shares(0.5))
     project.run("burst", weights=1, key=keys["burst"], status="collapsed")
-    project.run("old", weights=1)
+    project.run("old", weights=1, key="c" * 16)
     found = states(root)
     assert {name: state for name, (state, _) in found.items()} == {
         "new": "not started", "begun": "in progress", "done": "trained", "tested": "evaluated", "burst": "collapsed",
