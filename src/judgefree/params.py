@@ -29,7 +29,8 @@ from judgefree.errors import JudgefreeError
 from judgefree.files import sha256_file
 from judgefree.texts import read_mapping, read_texts
 
-NAME = re.compile(r"^[a-z0-9_-]+$")
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+_NAMING = "a name is made of a-z, 0-9, _ and -, and begins with a letter or digit; rename it"
 
 
 class Params(Strict):
@@ -50,8 +51,8 @@ class Params(Strict):
     def _whole(self) -> "Params":
         for section in ("bases", "data", "runs", "suites"):
             for name in getattr(self, section):
-                if not NAME.match(name):
-                    raise ValueError(f"{section}.{name}: a name is made of a-z, 0-9, _ and -; rename it")
+                if not NAME.fullmatch(name):
+                    raise ValueError(f"{section}.{name}: {_NAMING}")
         for name in self.runs.keys() & self.bases.keys():
             raise ValueError(f"runs.{name}: is the name of a base too; both live in models/, rename one")
         for name, run in self.runs.items():
@@ -106,8 +107,8 @@ class Params(Strict):
 
     def _arm_name(self, run: str, arm: str) -> None:
         """Arms, bases and runs stand side by side in one table, so one name means one thing."""
-        if not NAME.match(arm):
-            raise ValueError(f"runs.{run}.arm: {arm!r}: a name is made of a-z, 0-9, _ and -; rename it")
+        if not NAME.fullmatch(arm):
+            raise ValueError(f"runs.{run}.arm: {arm!r}: {_NAMING}")
         if arm in self.bases or (arm in self.runs and self._arm_of(arm) != arm):
             kind = "a base" if arm in self.bases else f"a run of arm {self._arm_of(arm)!r}"
             raise ValueError(f"runs.{run}.arm: {arm!r} is the name of {kind}; use another")
