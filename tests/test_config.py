@@ -126,6 +126,7 @@ def test_exponent_without_a_dot_is_a_number(tmp_path: Path) -> None:
          "runs.a.arm: 'b' is the name of a run of arm 'c'", "use another"),
         ("runs.rlvr-b", {**RLVR, "arm": "rlvr", "seed": 1, "start_from": "tiny"},
          "runs.rlvr-b.start_from: tiny and warmup, which runs.rlvr of arm 'rlvr' starts from", "start from the same"),
+        ("bases.tiny.suites", [], "bases.tiny.suites: without arithmetic, which decides on arithmetic", "add arithmetic"),
         ("suites.arithmetic", {k: v for k, v in raw()["suites"]["arithmetic"].items() if k != "samples"} | {"pass_at": []},
          "gates.measure: sampled/accuracy, and suite arithmetic, which decides on arithmetic, draws no samples",
          "set suites.arithmetic.samples or use pass@1"),

@@ -114,13 +114,20 @@ class Params(Strict):
             raise ValueError(f"runs.{run}.arm: {arm!r} is the name of {kind}; use another")
 
     def _gated(self) -> None:
-        """A gate that compares samples needs them of every suite that decides on a task."""
-        if self.gates.measure != "sampled/accuracy":
-            return
-        for task in dict.fromkeys(run.dataset for run in self.runs.values()):
-            suites = [name for name, suite in self.suites.items() if suite.dataset == task]
+        """A suite that decides on a task is one of its bases', which a first candidate is compared with, and draws the
+        samples that the gate compares."""
+        for name, run in self.runs.items():
+            task, base = run.dataset, self.ancestry(name)[-1]
+            suites = [suite for suite, settings in self.suites.items() if settings.dataset == task]
             decides = task if task in suites else suites[0] if len(suites) == 1 else None
-            if decides and not self.suites[decides].samples:
+            if decides is None:
+                continue
+            if decides not in self.bases[base].suites:
+                raise ValueError(
+                    f"bases.{base}.suites: without {decides}, which decides on {task}, there is nothing to compare a first "
+                    f"candidate with; add {decides}"
+                )
+            if self.gates.measure == "sampled/accuracy" and not self.suites[decides].samples:
                 raise ValueError(
                     f"gates.measure: sampled/accuracy, and suite {decides}, which decides on {task}, draws no samples; "
                     f"set suites.{decides}.samples or use pass@1"

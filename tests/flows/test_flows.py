@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,9 +16,11 @@ from microproject import LONG, REPOSITORY, write
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import LogFilter
 from prefect.states import State
+from ruamel.yaml import YAML
 from test_process import wait_for, working_in
 
 from flows.prepare import prepare
+from flows.register import register
 from flows.train import train
 from judgefree.errors import JudgefreeError
 from tasks.stage import StageFailed
@@ -105,6 +108,22 @@ def test_refused_parameters(project: Project) -> None:
     (root / "params.yaml").write_text("threads: 0\n")
     with pytest.raises(JudgefreeError, match="params.yaml is refused"):
         train(str(root))
+
+
+def test_a_task_that_is_refused_keeps_no_other_from_its_verdict(project: Project) -> None:
+    root = project({"retries": 0}, a=write("a"))
+    params = YAML(typ="safe", pure=True).load((root / "params.yaml").read_text())
+    for section in ("data", "prompts"):
+        params[section]["words"] = params[section]["arithmetic"]
+    params["suites"]["words"] = {**params["suites"]["arithmetic"], "dataset": "words"}
+    params["bases"]["tiny"]["suites"].append("words")
+    params["runs"]["other"] = {**params["runs"]["warmup"], "dataset": "words"}
+    with (root / "params.yaml").open("w") as file:
+        YAML(typ="safe", pure=True).dump(params, file)
+    with pytest.raises(StageFailed) as caught:
+        register(str(root))
+    first, second = re.findall(r"^register@(\w+) failed with status 2: judgefree: no run of", str(caught.value), re.M)
+    assert (first, second) == ("arithmetic", "words")
 
 
 def test_kill_9_leaves_no_child_and_the_next_run_goes_on(project: Project, flow_process: Callable[..., Any]) -> None:
