@@ -154,4 +154,4 @@ def test_states(project: Any, shares: Any) -> None:
                                                          "it again")}  # fmt: skip
     assert {path: path.read_bytes() for path in (root / "resolved").rglob("*.json")} == before
     shutil.rmtree(root / "models" / "tiny")
-    assert states(root)["new"] == ("not started", f"{root}/models/tiny/manifest.json is missing")
+    assert states(root)["new"] == ("not started", "waits for models/tiny")
