@@ -105,6 +105,15 @@ def test_exponent_without_a_dot_is_a_number(tmp_path: Path) -> None:
         ("runs.rlvr.training", {"stepps": 1}, "runs.rlvr.training.stepps: unknown key", "did you mean 'steps'"),
         ("runs.rlvr.suites", ["arithmetik"], "runs.rlvr.suites: unknown name", "did you mean 'arithmetic'"),
         ("runs.Bad.Name", {}, "runs.Bad", ""),
+        ("runs", {"-rlvr": RLVR}, "runs.-rlvr: a name is made of", "begins with a letter or digit"),
+        ("runs", {"rlvr\n": RLVR}, "a name is made of", "rename it"),
+        ("training.learning_rate", float("inf"), "training.learning_rate: Input should be a finite number", ""),
+        ("gates.margin", float("nan"), "gates.margin: Input should be a finite number", ""),
+        ("training.max_grad_norm", True, "training.max_grad_norm: Input should be a valid number", ""),
+        ("threads", True, "threads: Input should be a valid integer", ""),
+        ("threads", "1", "threads: Input should be a valid integer", ""),
+        ("prompts.arithmetic.chat", 1, "prompts.arithmetic.chat: Input should be a valid boolean", ""),
+        ("runs.warmup.training", {"steps": "300"}, "runs.warmup.training.steps: Input should be a valid integer", ""),
         ("bases.tiny.kind", "magic", "bases.tiny", "scratch"),
         ("bases.tiny.vocabulary", "orders", "arithmetic is of kind arithmetic and the base's vocabulary is orders",
          "start from a base with vocabulary: arithmetic"),
@@ -125,6 +134,7 @@ def test_exponent_without_a_dot_is_a_number(tmp_path: Path) -> None:
          "runs.a.arm: 'b' is the name of a run of arm 'c'", "use another"),
         ("runs.rlvr-b", {**RLVR, "arm": "rlvr", "seed": 1, "start_from": "tiny"},
          "runs.rlvr-b.start_from: tiny and warmup, which runs.rlvr of arm 'rlvr' starts from", "start from the same"),
+        ("bases.tiny.suites", [], "bases.tiny.suites: without arithmetic, which decides on arithmetic", "add arithmetic"),
         ("suites.arithmetic", {k: v for k, v in raw()["suites"]["arithmetic"].items() if k != "samples"} | {"pass_at": []},
          "gates.measure: sampled/accuracy, and suite arithmetic, which decides on arithmetic, draws no samples",
          "set suites.arithmetic.samples or use pass@1"),
@@ -142,6 +152,10 @@ def test_refused(path: str, value: Any, named: str, fix: str) -> None:
     with pytest.raises(JudgefreeError) as caught:
         parse_params(changed(path, value), "params.yaml")
     assert named in str(caught.value) and fix in str(caught.value), str(caught.value)
+
+
+def test_an_integer_stands_for_a_float() -> None:
+    assert parse_params(changed("training.max_grad_norm", 1), "params.yaml").training.max_grad_norm == 1.0
 
 
 def test_an_arm_may_start_from_the_runs_of_an_arm() -> None:

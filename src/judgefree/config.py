@@ -19,7 +19,9 @@ Seed = Annotated[int, Field(ge=0)]
 
 
 class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    """No unknown key, no text or truth value for a number (an integer stands for a float), no infinity."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 # -------------------------------------------------------------------------------------------------------- prompts

@@ -14,7 +14,8 @@ from judgefree.errors import JudgefreeError
 from judgefree.files import sha256_file
 from judgefree.texts import read_mapping, read_texts
 
-NAME = re.compile(r"^[a-z0-9_-]+$")
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+_NAMING = "a name is made of a-z, 0-9, _ and -, and begins with a letter or digit; rename it"
 
 
 class Params(Strict):
@@ -35,8 +36,8 @@ class Params(Strict):
     def _whole(self) -> "Params":
         for section in ("bases", "data", "runs", "suites"):
             for name in getattr(self, section):
-                if not NAME.match(name):
-                    raise ValueError(f"{section}.{name}: a name is made of a-z, 0-9, _ and -; rename it")
+                if not NAME.fullmatch(name):
+                    raise ValueError(f"{section}.{name}: {_NAMING}")
         for name in self.runs.keys() & self.bases.keys():
             raise ValueError(f"runs.{name}: is the name of a base too; both live in models/, rename one")
         for name, run in self.runs.items():
@@ -89,20 +90,27 @@ class Params(Strict):
 
     def _arm_name(self, run: str, arm: str) -> None:
         """Arms, bases and runs stand side by side in one table, so one name means one thing."""
-        if not NAME.match(arm):
-            raise ValueError(f"runs.{run}.arm: {arm!r}: a name is made of a-z, 0-9, _ and -; rename it")
+        if not NAME.fullmatch(arm):
+            raise ValueError(f"runs.{run}.arm: {arm!r}: {_NAMING}")
         if arm in self.bases or (arm in self.runs and self._arm_of(arm) != arm):
             kind = "a base" if arm in self.bases else f"a run of arm {self._arm_of(arm)!r}"
             raise ValueError(f"runs.{run}.arm: {arm!r} is the name of {kind}; use another")
 
     def _gated(self) -> None:
-        """A gate that compares samples needs them of every suite that decides on a task."""
-        if self.gates.measure != "sampled/accuracy":
-            return
-        for task in dict.fromkeys(run.dataset for run in self.runs.values()):
-            suites = [name for name, suite in self.suites.items() if suite.dataset == task]
+        """A suite that decides on a task is one of its bases', which a first candidate is compared with, and draws the
+        samples that the gate compares."""
+        for name, run in self.runs.items():
+            task, base = run.dataset, self.ancestry(name)[-1]
+            suites = [suite for suite, settings in self.suites.items() if settings.dataset == task]
             decides = task if task in suites else suites[0] if len(suites) == 1 else None
-            if decides and not self.suites[decides].samples:
+            if decides is None:
+                continue
+            if decides not in self.bases[base].suites:
+                raise ValueError(
+                    f"bases.{base}.suites: without {decides}, which decides on {task}, there is nothing to compare a first "
+                    f"candidate with; add {decides}"
+                )
+            if self.gates.measure == "sampled/accuracy" and not self.suites[decides].samples:
                 raise ValueError(
                     f"gates.measure: sampled/accuracy, and suite {decides}, which decides on {task}, draws no samples; "
                     f"set suites.{decides}.samples or use pass@1"
