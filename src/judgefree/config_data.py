@@ -116,13 +116,15 @@ class Lessons(Strict):
     """What the rows of the training split are where warm-up is to teach self-review: shares of second attempts under a
     guideline, of reviews, and of reviews that see a past one; the rest are bare questions.
 
-    follow: how often a second attempt does as the guideline says, and not as by habit. insight: how often a review names
+    fitting: how often the guideline of a second attempt is the one that its question needs. follow: how often a second
+    attempt does as the guideline says, and not as by habit. insight: how often a review names
     the guideline that its question needs, and not another. copy: how often a review repeats the past one it sees.
     """
 
     guided: Share
     review: Share
     memory: Share
+    fitting: Share
     follow: Share
     insight: Share
     copy_memory: Share

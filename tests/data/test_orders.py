@@ -26,7 +26,7 @@ QUALITY = Quality(
     near_overlap_ngram=13,
     near_overlap_share=0.5,
 )
-LESSONS = {"guided": 0.3, "review": 0.2, "memory": 0.2, "follow": 0.8, "insight": 0.4, "copy_memory": 0.5}
+LESSONS = {"guided": 0.3, "review": 0.2, "memory": 0.2, "fitting": 0.6, "follow": 0.8, "insight": 0.4, "copy_memory": 0.5}
 SHARES = {"plain": 0.4, "times": 0.15, "over": 0.15, "brackets": 0.15, "nested": 0.15}
 TOP = 20
 
@@ -164,7 +164,7 @@ def roles(rows):
 
 def test_lessons_have_their_roles_and_are_done_as_often_as_they_should(lessons):
     counts: Counter[str] = Counter()
-    tallies = {name: [0, 0] for name in ("follow", "insight", "copied")}
+    tallies = {name: [0, 0] for name in ("fitting", "follow", "insight", "copied")}
 
     def count(name, hit):
         tallies[name][0] += hit
@@ -175,6 +175,7 @@ def test_lessons_have_their_roles_and_are_done_as_often_as_they_should(lessons):
         own = FAMILIES[family_of(question)].guideline
         assert int(row["answer"]) == by_python(question)
         if role == "guided":
+            count("fitting", guideline == own)
             steps, answer = read(row["demonstration"])
             if guideline == own != "left to right" and all(map(true, steps)):
                 count("follow", answer == by_python(question))
@@ -189,7 +190,7 @@ def test_lessons_have_their_roles_and_are_done_as_often_as_they_should(lessons):
     assert shares == pytest.approx({"guided": 0.3, "review": 0.2, "memory": 0.2, "bare": 0.3}, abs=0.04)
     # A review that does not copy names another guideline by chance: 0.5 + 0.5 * 0.6 / 4.
     found = {name: hits / of for name, (hits, of) in tallies.items()}
-    assert found == pytest.approx({"follow": 0.8, "insight": 0.4, "copied": 0.575}, abs=0.1)
+    assert found == pytest.approx({"fitting": 0.6, "follow": 0.8, "insight": 0.4, "copied": 0.575}, abs=0.1)
 
 
 def test_lessons_are_asked_as_self_review_asks(lessons):

@@ -112,7 +112,7 @@ def _lesson(
     if role == BARE or lessons is None:
         return task.question, _attempt(settings, task, rng)
     if role == "guided":
-        family = _guess(task, 0.5, rng)
+        family = _guess(task, lessons.fitting, rng)
         rules = frozenset(family.rules) if rng.random() < lessons.follow else HABIT
         question = SECOND.format(guidelines=family.guideline, question=task.question)
         return question, _demonstration(settings, task, rules, rng)
