@@ -87,7 +87,7 @@ def test_a_collapse_ends_the_run_and_the_best_checkpoint_is_published(project: P
     signals = {row["step"]: row["own_signal"] for row in rows if row.get("own_signal") is not None}
     assert signals[manifest["selected_step"]] == max(signals.values())
     weights = project / "models" / "r" / "model.safetensors"
-    (work,) = (project / ".work" / "train").iterdir()
+    (work,) = (project / ".work" / "train").glob("*/")
     chosen = work / f"checkpoint-{manifest['selected_step']}" / "model.safetensors"
     assert weights.read_bytes() == chosen.read_bytes()
     shutil.rmtree(project / "models" / "r")  # killed before it was published: made again from what is there

@@ -10,6 +10,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from judgefree.training.callbacks import STATE, TENSORS, LiveLog, RunCallback, R
 from judgefree.training.checkpoints import newest_valid, step_of
 from judgefree.training.engines import make_engine
 from judgefree.training.history import OWN_SIGNAL, VALIDATION, selected_step, signal_of
+from judgefree.training.lock import alone_in
 from judgefree.training.monitor import alarm_counts, collapse_facts
 from judgefree.training.policy import Engine, TrainedPolicy
 from judgefree.training.progress import Progress
@@ -124,24 +126,30 @@ def train(name: str, root: Path, tell: Callable[[Path, str, str, Path], LiveLog]
 
     tell: makes from root, name, key and work folder what hears of the metrics at every checkpoint.
 
-    Raises JudgefreeError for bad input, SystemExit(143) after a SIGTERM once the checkpoint is saved.
+    Raises JudgefreeError for bad input, MayPass when another process trains this run, SystemExit(143) after a SIGTERM once
+    the checkpoint is saved.
     """
     job = read_job(name, root)
+    processes = PartialState(cpu=job.training.device == "cpu")
+    with alone_in(job.work) if processes.is_main_process else nullcontext():
+        train_job(job, processes, tell)
+
+
+def train_job(job: Job, processes: PartialState, tell: Callable[[Path, str, str, Path], LiveLog] | None) -> None:
     weights = sum(file.stat().st_size for file in job.start.glob("*.safetensors"))
     require_space(job.work, SPACE_PER_WEIGHT * weights)
     job.work.mkdir(parents=True, exist_ok=True)
-    options = methods.options_of(name, job.run)
+    options = methods.options_of(job.name, job.run)
     torch.manual_seed(job.run.seed)
-    processes = PartialState(cpu=job.training.device == "cpu")
     with processes.main_process_first():  # it removes what is broken
         standing = find_standing(job)
     if processes.is_main_process:
         standing.records.cut(standing.step)
     if standing.checkpoint:
-        log.warning("%s: going on from step %d of %d", name, standing.step, job.training.steps)
+        log.warning("%s: going on from step %d of %d", job.name, standing.step, job.training.steps)
     if standing.step < job.training.steps and not standing.state.collapsed:
         with Grader(job.grading["workers"], job.grading["timeout_s"]) as grader:
-            live = tell(root, name, job.key, job.work) if tell else None
+            live = tell(job.root, job.name, job.key, job.work) if tell else None
             try:
                 run_trainer(job, options, grader, standing, live)
             except (SafetensorError, RuntimeError) as error:
@@ -150,7 +158,7 @@ def train(name: str, root: Path, tell: Callable[[Path, str, str, Path], LiveLog]
                                          "free disk space or make the folder writable, then repeat") from error  # fmt: skip
                 raise
     if standing.state.stop_requested and not standing.state.collapsed:
-        log.warning("%s: stopped by a signal, saved in %s; the same command goes on from there", name, job.work)
+        log.warning("%s: stopped by a signal, saved in %s; the same command goes on from there", job.name, job.work)
         raise SystemExit(STOPPED)
     if processes.is_main_process:
         publish_run(job, standing)
