@@ -110,7 +110,9 @@ def test_a_second_trainer_is_refused(project: Path, untouched: dict[str, dict[st
     wait_for(project, before, "timings.jsonl", process)
     process.send_signal(signal.SIGSTOP)
     second = command(project, "judgefree", "train", "rlvr", check=False)
-    assert second.returncode == 75 and f"process {process.pid} trains in" in second.stderr and "fix: wait" in second.stderr
+    assert (
+        second.returncode == 75 and f"process {process.pid} trains in" in second.stderr and "fix: wait" in second.stderr
+    )
     process.send_signal(signal.SIGCONT)
     assert process.wait() == 0
     assert hashes(project / "models" / "rlvr") == untouched["rlvr"]

@@ -34,6 +34,7 @@ from judgefree.training.callbacks import STATE, TENSORS, LiveLog, RunCallback, R
 from judgefree.training.checkpoints import newest_valid, step_of
 from judgefree.training.engines import make_engine
 from judgefree.training.history import OWN_SIGNAL, VALIDATION, selected_step, signal_of
+from judgefree.training.launch import STOPPED
 from judgefree.training.lock import alone_in
 from judgefree.training.monitor import alarm_counts, collapse_facts
 from judgefree.training.policy import Engine, TrainedPolicy
@@ -47,7 +48,6 @@ hf_logging.disable_progress_bar()  # loading and saving take no time worth a bar
 warnings.filterwarnings("ignore", message=".*gradient_checkpointing.*", category=FutureWarning)  # TRL 1.16's own use
 
 SPACE_PER_WEIGHT = 20  # per byte of a 16-bit base: three checkpoints of fp32 weights and Adam moments, and the result
-STOPPED = 143  # the exit status of a run that SIGTERM ended after its checkpoint was saved
 PACKAGE = Path(__file__).parents[1]
 SHARED_CODE = (
     "advantages.py", "data/splits.py", "data/tables.py", "episodes.py", "files.py", "prompting.py", "sampling", "scoring",
