@@ -316,11 +316,12 @@ def publish_run(job: Job, standing: Standing) -> None:
 
 
 def save_policy(job: Job, source: Path, target: Path) -> None:
-    """Weights and tokenizer of a checkpoint; a LoRA adapter is merged into a fresh copy of its base."""
+    """Weights and tokenizer of a checkpoint; a LoRA adapter is merged into a fresh copy of its base, in fp32: rounded to the
+    base's bf16, small changes would be lost and the published model would not be the policy that was trained."""
     if (source / "adapter_config.json").is_file():
         from peft import PeftModel
 
-        base = load_policy(job.start, job.training)
+        base = load_policy(job.start, job.training).float()
         PeftModel.from_pretrained(base, source, local_files_only=True).merge_and_unload().save_pretrained(target)
     else:
         for file in [source / "config.json", *source.glob("model*.safetensors*"), source / "generation_config.json"]:
