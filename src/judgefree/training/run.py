@@ -27,7 +27,7 @@ from judgefree.data.splits import load_split
 from judgefree.episodes import Completion, Example, Method, Prompt, Rollout
 from judgefree.errors import JudgefreeError
 from judgefree.files import MANIFEST, code_hash, key_of, publish, read_json, require_space, seal, verify
-from judgefree.scoring.answers import extract
+from judgefree.scoring.answers import final_answer
 from judgefree.scoring.grader import Grader
 from judgefree.training.arguments import episode_arguments, lora_config
 from judgefree.training.callbacks import STATE, TENSORS, LiveLog, RunCallback, RunState, has_ended, load_run_state
@@ -262,7 +262,7 @@ def validation_scores(
     completions: list[Completion] = policy.greedy(
         [Prompt(policy.encode(example.question), (example.id, "validation", 0)) for example in gold]
     )
-    answers = [extract(completion.text, prompt.answer) for completion in completions]
+    answers = [final_answer(completion, prompt.answer) for completion in completions]
     pairs = [(str(example.answer), answer) for example, answer in zip(gold, answers, strict=True)]
     verdicts = grader.grade(pairs)
     again = [row for row, verdict in enumerate(verdicts) if verdict in ("timeout", "error")]
