@@ -40,6 +40,7 @@ from judgefree.training.monitor import alarm_counts, collapse_facts
 from judgefree.training.policy import Engine, TrainedPolicy
 from judgefree.training.progress import Progress
 from judgefree.training.records import Records
+from judgefree.training.space import space_held, space_of
 from judgefree.training.supervised import sft_trainer
 from judgefree.training.trainer import EpisodeTrainer
 
@@ -47,7 +48,6 @@ log = logging.getLogger(__name__)
 hf_logging.disable_progress_bar()  # loading and saving take no time worth a bar
 warnings.filterwarnings("ignore", message=".*gradient_checkpointing.*", category=FutureWarning)  # TRL 1.16's own use
 
-SPACE_PER_WEIGHT = 20  # per byte of a 16-bit base: three checkpoints of fp32 weights and Adam moments, and the result
 PACKAGE = Path(__file__).parents[1]
 SHARED_CODE = (
     "advantages.py", "data/splits.py", "data/tables.py", "episodes.py", "files.py", "prompting.py", "sampling", "scoring",
@@ -136,8 +136,7 @@ def train(name: str, root: Path, tell: Callable[[Path, str, str, Path], LiveLog]
 
 
 def train_job(job: Job, processes: PartialState, tell: Callable[[Path, str, str, Path], LiveLog] | None) -> None:
-    weights = sum(file.stat().st_size for file in job.start.glob("*.safetensors"))
-    require_space(job.work, SPACE_PER_WEIGHT * weights)
+    require_space(job.work, space_of(job.start, job.training) - space_held(job.work))
     job.work.mkdir(parents=True, exist_ok=True)
     options = methods.options_of(job.name, job.run)
     torch.manual_seed(job.run.seed)
