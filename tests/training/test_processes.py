@@ -13,16 +13,20 @@ import psutil
 import pytest
 import torch
 from harness import relative_difference
+from stage_project import MULTI, resolve, unlabelled
 
+from judgefree.files import read_json
 from tasks.process import guarded
 
 HERE = Path(__file__).parent
+PATHS = os.pathsep.join([str(HERE), str(HERE.parents[1] / "src")])
+ENVIRONMENT = {**os.environ, "PYTHONPATH": PATHS, "OMP_NUM_THREADS": "1"}
 MEASURED = {"entropy", "kl", "kl/clamped", "clip_ratio/region_mean", "ratio/abs_log_mean", "cov/abs_log_ratio"}
 
 
-def launched(words: list[str], processes: int, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+def launched(words: list[str], processes: int) -> subprocess.Popen[str]:
     """A process that runs the words once a rank."""
-    return subprocess.Popen(launcher(words, processes), env=env, text=True)
+    return subprocess.Popen(launcher(words, processes), env=ENVIRONMENT, text=True)
 
 
 def launcher(words: list[str], processes: int) -> list[str]:
@@ -61,7 +65,7 @@ def ranks_of(folder: Path) -> list[psutil.Process]:
 
 def test_ranks_stay_in_the_guards_group_and_nothing_outlives_it(tmp_path: Path) -> None:
     words = launcher(rank_program(tmp_path, "time.sleep(100)"), 2)
-    with guarded(words, tmp_path, tmp_path / "log", 5, env=dict(os.environ)) as guard:
+    with guarded(words, tmp_path, tmp_path / "log", 5, env=ENVIRONMENT) as guard:
         ranks = ranks_of(tmp_path)
         assert [os.getpgid(rank.pid) for rank in ranks] == [guard.pid, guard.pid]
         os.killpg(guard.pid, signal.SIGKILL)
@@ -89,13 +93,32 @@ def test_a_rank_that_fails_ends_the_others_and_gives_its_status(tmp_path: Path) 
     assert process.wait(30) == 75 and psutil.wait_procs(ranks, 1)[1] == []
 
 
+SLOW_SECOND_RANK = """
+import os, sys, time
+from pathlib import Path
+from transformers import Trainer
+from judgefree.training.run import train
+save = Trainer._save_rng_state
+def slow(self, folder):
+    time.sleep(2 * int(os.environ["RANK"]))
+    save(self, folder)
+Trainer._save_rng_state = slow
+train("r", Path(sys.argv[1]))
+"""
+
+
+def test_a_checkpoint_is_sealed_when_all_ranks_have_written_theirs(tiny: Path, tmp_path: Path) -> None:
+    resolve(unlabelled(tiny, tmp_path), MULTI, "last", processes=2, steps=2, save_every=2)
+    assert launched([sys.executable, "-c", SLOW_SECOND_RANK, str(tmp_path)], 2).wait() == 0
+    (manifest,) = tmp_path.glob(".work/train/*/checkpoint-2/manifest.json")
+    assert {"rng_state_0.pth", "rng_state_1.pth"} <= read_json(manifest)["files"].keys()
+    assert (tmp_path / "models" / "r" / "model.safetensors").is_file()
+
+
 def gradients(tiny: Path, work: Path, processes: int) -> list[dict[str, torch.Tensor]]:
     work.mkdir()
     worker = [str(HERE / "two_processes.py"), str(tiny), str(work), str(processes)]
-    path = os.pathsep.join([str(HERE), str(HERE.parents[1] / "src")])
-    env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    result = launched([sys.executable, *worker], processes, env)
-    assert result.wait() == 0
+    assert launched([sys.executable, *worker], processes).wait() == 0
     return torch.load(work / "gradients.pt", weights_only=True)
 
 

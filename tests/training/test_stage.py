@@ -67,6 +67,15 @@ def test_an_interrupted_lora_run_has_the_same_bytes(project: Path) -> None:
     assert listing(project / "models" / "r") == whole
 
 
+def test_a_checkpoint_without_weights_is_no_model(project: Path) -> None:
+    resolve(project, MULTI, "last")
+    job, checkpoint = run.read_job("r", project), project / "checkpoint-4"
+    checkpoint.mkdir()
+    (checkpoint / "config.json").write_text("{}")
+    with pytest.raises(JudgefreeError, match="checkpoint-4 holds no weights"):
+        run.save_policy(job, checkpoint, project)
+
+
 def wide(project: Path) -> int:
     """A start model whose weights outweigh a file's header; returns its number of parameters."""
     start = project / "models" / "start"

@@ -214,11 +214,10 @@ def run_trainer(job: Job, options: Any, grader: Grader, standing: Standing, live
             make_engine=make_engine, on_rollout=keep, tokenizer=tokenizer, callbacks=[callback],
             args=episode_arguments(job.training, job.work, job.run.seed), peft_config=lora_config(job.training),
         )  # fmt: skip
-    sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
-    if sharded and getattr(trainer, "vllm_generation", None) is None:
+    if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
         raise JudgefreeError(
-            "training.accelerate_config shards the weights, and engine transformers samples on each process at its own pace",
-            "set training.engine: vllm, or use an accelerate config without FSDP and DeepSpeed",
+            "FSDP or DeepSpeed is switched on (by ACCELERATE_... variables?): training wants whole weights in each process",
+            "unset it; where the weights are too large for one device, train a LoRA",
         )
     trainer.remove_callback(PrinterCallback)  # our own progress speaks for the run
     trainer.train(resume_from_checkpoint=str(standing.checkpoint) if standing.checkpoint else None)
@@ -323,7 +322,12 @@ def save_policy(job: Job, source: Path, target: Path) -> None:
         base = load_policy(job.start, job.training).float()
         PeftModel.from_pretrained(base, source, local_files_only=True).merge_and_unload().save_pretrained(target)
     else:
-        for file in [source / "config.json", *source.glob("model*.safetensors*"), source / "generation_config.json"]:
+        weights = list(source.glob("model*.safetensors"))
+        if not weights:
+            raise JudgefreeError(f"{source} holds no weights (model*.safetensors)",
+                                 f"remove {job.work} and repeat: the run is made again")  # fmt: skip
+        index = source / "model.safetensors.index.json"
+        for file in [source / "config.json", *weights, index, source / "generation_config.json"]:
             if file.is_file():
                 shutil.copy(file, target / file.name)
     for file in job.start.iterdir():
