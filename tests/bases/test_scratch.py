@@ -1,3 +1,5 @@
+import resource
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -6,6 +8,7 @@ from judgefree.bases.build import build_base
 from judgefree.bases.scratch import build_tokenizer
 from judgefree.config import ArithmeticData, Demonstrations, Quality
 from judgefree.data import arithmetic
+from judgefree.errors import JudgefreeError
 from judgefree.files import verify
 
 SETTINGS = {
@@ -148,3 +151,15 @@ def test_ids_follow_the_order_of_the_words():
     tokenizer = build_tokenizer(["b", "a"], 8)
     assert tokenizer.convert_tokens_to_ids(["b", "a"]) == [6, 7]
     assert len(tokenizer) == 8
+
+
+def test_a_full_disk_names_the_folder(tmp_path):
+    """The system refuses the weights' bytes past a limit, as a full disk does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    try:
+        with pytest.raises(JudgefreeError, match=r"cannot write below .*\.work/base/tiny.*\n.*free disk space"):
+            build_base("tiny", {"base": SETTINGS}, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not (tmp_path / "models").exists()

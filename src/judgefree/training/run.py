@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
-from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback
 from transformers.utils import logging as hf_logging
 
@@ -26,7 +25,7 @@ from judgefree.config import PromptFormat, Run, Training
 from judgefree.data.splits import load_split
 from judgefree.episodes import Completion, Example, Method, Prompt, Rollout
 from judgefree.errors import JudgefreeError
-from judgefree.files import MANIFEST, code_hash, key_of, publish, read_json, require_space, seal, verify
+from judgefree.files import MANIFEST, code_hash, key_of, publish, read_json, require_space, seal, verify, writing
 from judgefree.scoring.answers import final_answer
 from judgefree.scoring.grader import Grader
 from judgefree.training.arguments import episode_arguments, lora_config
@@ -149,18 +148,14 @@ def train_job(job: Job, processes: PartialState, tell: Callable[[Path, str, str,
     if standing.step < job.training.steps and not standing.state.collapsed:
         with Grader(job.grading["workers"], job.grading["timeout_s"]) as grader:
             live = tell(job.root, job.name, job.key, job.work) if tell else None
-            try:
+            with writing(job.work):
                 run_trainer(job, options, grader, standing, live)
-            except (SafetensorError, RuntimeError) as error:
-                if isinstance(error, SafetensorError) or "PytorchStreamWriter" in str(error):
-                    raise JudgefreeError(f"cannot write a checkpoint below {job.work}: {error}",
-                                         "free disk space or make the folder writable, then repeat") from error  # fmt: skip
-                raise
     if standing.state.stop_requested and not standing.state.collapsed:
         log.warning("%s: stopped by a signal, saved in %s; the same command goes on from there", job.name, job.work)
         raise SystemExit(STOPPED)
     if processes.is_main_process:
-        publish_run(job, standing)
+        with writing(job.work):
+            publish_run(job, standing)
 
 
 def find_standing(job: Job) -> Standing:
