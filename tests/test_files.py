@@ -97,7 +97,8 @@ def files_up_to(size: int) -> Iterator[None]:
 def test_a_full_disk_is_told_in_one_way(tmp_path: Path, write: Callable[[Path], None]) -> None:
     with (
         files_up_to(10_000),
-        pytest.raises(JudgefreeError, match=f"cannot write below {tmp_path}.*\n.*free disk space"),writing(tmp_path)
+        pytest.raises(JudgefreeError, match=f"cannot write below {tmp_path}.*\n.*free disk space"),
+        writing(tmp_path),
     ):
         write(tmp_path / "file")
 

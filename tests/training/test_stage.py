@@ -14,6 +14,8 @@ from world import training
 
 from judgefree.errors import JudgefreeError
 from judgefree.files import listing, seal
+from judgefree.registry.live import LiveLog
+from judgefree.registry.store import find_run, open_store
 from judgefree.training import run
 from judgefree.training.arguments import lora_config
 from judgefree.training.run import train
@@ -65,6 +67,27 @@ def test_an_interrupted_lora_run_has_the_same_bytes(project: Path) -> None:
         train("r", project, lambda *_: Killer())
     train("r", project)
     assert listing(project / "models" / "r") == whole
+
+
+class Broken(LiveLog):
+    """MLflow's, and an end by a fault after the first checkpoint."""
+
+    def checkpoint(self, history: dict[int, dict[str, float]]) -> None:
+        super().checkpoint(history)
+        raise Killed
+
+
+def test_a_training_that_raises_is_failed_in_mlflow_until_it_goes_on(project: Path) -> None:
+    resolve(project, MULTI, "last")
+    with pytest.raises(Killed):
+        train("r", project, Broken)
+    store, key = open_store(project), run.read_job("r", project).key
+    logged = find_run(store, key, "r")
+    assert logged and logged.info.status == "FAILED" and logged.info.end_time
+    steps = [metric.step for metric in store.client.get_metric_history(logged.info.run_id, "reward")]
+    assert steps == [1, 3]  # a rollout feeds two steps
+    train("r", project, LiveLog)
+    assert find_run(store, key, "r").info.status == "FINISHED"
 
 
 def test_a_checkpoint_without_weights_is_no_model(project: Path) -> None:

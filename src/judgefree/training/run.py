@@ -148,8 +148,13 @@ def train_job(job: Job, processes: PartialState, tell: Callable[[Path, str, str,
     if standing.step < job.training.steps and not standing.state.collapsed:
         with Grader(job.grading["workers"], job.grading["timeout_s"]) as grader:
             live = tell(job.root, job.name, job.key, job.work) if tell else None
-            with writing(job.work):
-                run_trainer(job, options, grader, standing, live)
+            try:
+                with writing(job.work):
+                    run_trainer(job, options, grader, standing, live)
+            except Exception:
+                if live and processes.is_main_process:
+                    live.end({}, "FAILED")  # without rows: steps that no checkpoint holds are not logged
+                raise
     if standing.state.stop_requested and not standing.state.collapsed:
         log.warning("%s: stopped by a signal, saved in %s; the same command goes on from there", job.name, job.work)
         raise SystemExit(STOPPED)
