@@ -246,12 +246,19 @@ def test_weights_are_chosen_by_a_signal_that_is_there(tmp_path: Path, run: str) 
 
 
 def test_the_content_of_an_accelerate_config_is_a_setting(tmp_path: Path) -> None:
-    path = written(tmp_path, changed("runs.rlvr.training", {"accelerate_config": "fsdp.yaml"}))
-    with pytest.raises(JudgefreeError, match=r"runs\.rlvr: training\.accelerate_config: .*fsdp\.yaml does not exist"):
+    path = written(tmp_path, changed("runs.rlvr.training", {"accelerate_config": "several.yaml"}))
+    with pytest.raises(
+        JudgefreeError, match=r"runs\.rlvr: training\.accelerate_config: .*several\.yaml does not exist"
+    ):
         check_params(path, quiet=True)
-    (tmp_path / "fsdp.yaml").write_text("distributed_type: FSDP\n")
+    (tmp_path / "several.yaml").write_text("distributed_type: FSDP\n")
+    with pytest.raises(
+        JudgefreeError, match=r"runs\.rlvr: .*several\.yaml asks for FSDP, and training wants whole weights"
+    ):
+        check_params(path, quiet=True)
+    (tmp_path / "several.yaml").write_text("distributed_type: MULTI_GPU\n")
     before = resolve(load_params(path), tmp_path)
-    (tmp_path / "fsdp.yaml").write_text("distributed_type: NO\n")
+    (tmp_path / "several.yaml").write_text("distributed_type: NO\n")
     after = resolve(load_params(path), tmp_path)
     assert {name for name in before if before[name] != after[name]} == {"train/rlvr.json"}
 

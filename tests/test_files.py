@@ -2,9 +2,16 @@
 
 import os
 import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from judgefree.errors import JudgefreeError
 from judgefree.files import (
@@ -18,6 +25,7 @@ from judgefree.files import (
     sha256_bytes,
     verify,
     write_atomic,
+    writing,
 )
 
 
@@ -58,17 +66,49 @@ def test_write_atomic_leaves_the_old_file_when_it_cannot(tmp_path: Path) -> None
 
 
 def test_a_write_that_fails_half_way_leaves_nothing(tmp_path: Path) -> None:
-    """The system refuses the bytes past a limit, as a full disk does."""
     target = tmp_path / "file.json"
     target.write_text("old")
+    with files_up_to(1000), pytest.raises(JudgefreeError, match="free disk space or make the folder writable"):
+        write_atomic(target, "x" * 100_000)
+    assert target.read_text() == "old" and os.listdir(tmp_path) == ["file.json"]
+
+
+@contextmanager
+def files_up_to(size: int) -> Iterator[None]:
+    """The system refuses the bytes past a limit, as a full disk does."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
-        with pytest.raises(JudgefreeError, match="free disk space or make the folder writable"):
-            write_atomic(target, "x" * 100_000)
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert target.read_text() == "old" and os.listdir(tmp_path) == ["file.json"]
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path: path.write_bytes(bytes(100_000)),
+        lambda path: save_file({"a": torch.zeros(100_000)}, path),
+        lambda path: torch.save(torch.zeros(100_000), path),
+        lambda path: Tokenizer(WordLevel({str(i): i for i in range(10_000)}, unk_token="0")).save(str(path)),
+    ],
+    ids=["python", "safetensors", "torch", "tokenizers"],
+)
+def test_a_full_disk_is_told_in_one_way(tmp_path: Path, write: Callable[[Path], None]) -> None:
+    with (
+        files_up_to(10_000),
+        pytest.raises(JudgefreeError, match=f"cannot write below {tmp_path}.*\n.*free disk space"),
+        writing(tmp_path),
+    ):
+        write(tmp_path / "file")
+
+
+def test_a_file_that_cannot_be_read_is_not_a_full_disk(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"1234567890123")
+    with pytest.raises(SafetensorError), writing(tmp_path):
+        load_file(tmp_path / "file")
+    with pytest.raises(FileNotFoundError), writing(tmp_path):
+        (tmp_path / "none").read_bytes()
 
 
 def test_space_is_asked_for_before_it_is_needed(tmp_path: Path) -> None:

@@ -1,16 +1,20 @@
 """Files that appear whole or not at all, and the hashes that name their content."""
 
+import errno
 import hashlib
 import json
 import os
+import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from judgefree.errors import JudgefreeError
 
 MANIFEST = "manifest.json"
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 def sha256_bytes(content: bytes) -> str:
@@ -52,6 +56,30 @@ def write_atomic(path: Path, content: str | bytes) -> None:
             f"cannot write {path}: {error.strerror or error}",
             "free disk space or make the folder writable, then repeat",
         ) from error
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Tell what libraries raise when they cannot write below `folder` as a JudgefreeError; all else passes."""
+    try:
+        yield
+    except Exception as error:  # tokenizers raises no narrower one
+        if not _cannot_write(error):
+            raise
+        raise JudgefreeError(
+            f"cannot write below {folder}: {error}", "free disk space or make the folder writable, then repeat"
+        ) from error
+
+
+def _cannot_write(error: Exception) -> bool:
+    """By the number that the system gave, for Rust's libraries say it in their text alone, and torch does not say it."""
+    if isinstance(error, OSError):
+        return error.errno in UNWRITABLE
+    text = str(error)
+    number = re.search(r"\(os error (\d+)\)", text)
+    if number and int(number[1]) in UNWRITABLE or text.startswith("Error while serializing: I/O error"):
+        return True
+    return isinstance(error, RuntimeError) and ("PytorchStreamWriter" in text or "unexpected pos" in text)
 
 
 def require_space(folder: Path, needed: int) -> None:

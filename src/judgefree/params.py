@@ -14,6 +14,7 @@ from judgefree.errors import JudgefreeError
 from judgefree.files import sha256_file
 from judgefree.texts import read_mapping, read_texts
 
+DATA_PARALLEL = ("NO", "MULTI_CPU", "MULTI_GPU")  # accelerate's kinds that leave each process the whole model
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _NAMING = "a name is made of a-z, 0-9, _ and -, and begins with a letter or digit; rename it"
 
@@ -191,6 +192,14 @@ def resolve(params: Params, root: Path = Path()) -> dict[str, dict[str, Any]]:
                 raise JudgefreeError(
                     f"runs.{name}: training.accelerate_config: {config} does not exist",
                     "write it with `accelerate config --config_file ...`",
+                )
+            kind = read_mapping(config).get("distributed_type", "NO")
+            if kind not in DATA_PARALLEL:
+                raise JudgefreeError(
+                    f"runs.{name}: training.accelerate_config: {config} asks for {kind}, and training wants whole weights "
+                    "in each process",
+                    f"set distributed_type: MULTI_GPU there; where the weights are too large for one device, set "
+                    f"runs.{name}.training.lora",
                 )
             files[f"train/{name}.json"]["accelerate_config_sha256"] = sha256_file(config)
         if isinstance(file := params.runs[name].options.get("prompts"), str):

@@ -1,3 +1,5 @@
+import resource
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -6,6 +8,7 @@ from judgefree.bases.build import build_base
 from judgefree.bases.scratch import build_tokenizer
 from judgefree.config_data import ArithmeticData, Demonstrations, Lessons, OrdersData, Quality
 from judgefree.data import arithmetic, orders
+from judgefree.errors import JudgefreeError
 from judgefree.files import verify
 
 SETTINGS = {
@@ -191,3 +194,15 @@ def test_brackets_signs_and_the_tags_of_a_review_are_single_tokens(orders_tokeni
         "right",
         "</prompt>",
     ]
+
+
+def test_a_full_disk_names_the_folder(tmp_path):
+    """The system refuses the weights' bytes past a limit, as a full disk does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    try:
+        with pytest.raises(JudgefreeError, match=r"cannot write below .*\.work/base/tiny.*\n.*free disk space"):
+            build_base("tiny", {"base": SETTINGS}, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not (tmp_path / "models").exists()

@@ -21,6 +21,7 @@ ANYWHERE = {
     "config_data.py": "as config.py",
     "params.py": "as config.py",
     "errors.py": "what is said when nothing is made",
+    "processes.py": "how long a process lives",
     "cli.py": "starts a stage; what it passes on stands in resolved/",
     "registry": "shows what is made and makes none of it",
 }

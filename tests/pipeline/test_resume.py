@@ -37,7 +37,7 @@ def start(root: Path, run: str) -> subprocess.Popen[str]:
 
 def folders(root: Path) -> set[Path]:
     """Work folders of all runs so far; a test takes them before its run, whose own is the one that is new."""
-    return set(root.glob(".work/train/*"))
+    return set(root.glob(".work/train/*/"))
 
 
 def wait_for(root: Path, before: set[Path], name: str, process: subprocess.Popen[str]) -> Path:
@@ -100,6 +100,21 @@ def test_corrupted_newest_checkpoint_is_passed_over(project: Path, untouched: di
     weights.write_bytes(content)
     again = command(project, "judgefree", "train", "rlvr")
     assert "checkpoint-8 is corrupted" in again.stderr and "going on from step 4" in again.stderr
+    assert hashes(project / "models" / "rlvr") == untouched["rlvr"]
+
+
+def test_a_second_trainer_is_refused(project: Path, untouched: dict[str, dict[str, str]]) -> None:
+    """What a kill -9 of `dvc repro` leaves behind still trains when the next one starts."""
+    before = folders(project)
+    process = start(project, "rlvr")
+    wait_for(project, before, "timings.jsonl", process)
+    process.send_signal(signal.SIGSTOP)
+    second = command(project, "judgefree", "train", "rlvr", check=False)
+    assert (
+        second.returncode == 75 and f"process {process.pid} trains in" in second.stderr and "fix: wait" in second.stderr
+    )
+    process.send_signal(signal.SIGCONT)
+    assert process.wait() == 0
     assert hashes(project / "models" / "rlvr") == untouched["rlvr"]
 
 

@@ -8,13 +8,16 @@ import subprocess
 import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from dvc.fs import localfs
 from dvc.rwlock import rwlock
 
 from judgefree.check import write_resolved
 from judgefree.files import MANIFEST, pretty_json, read_json, write_atomic
+from judgefree.registry import doctor
 from judgefree.registry.doctor import examine, fix
 from judgefree.registry.states import last_step, run_keys, run_states
 from judgefree.training.run import read_job
@@ -92,6 +95,23 @@ def test_halves(project: Any) -> None:
     assert str(project.root / "models" / ".rlvr.old") in found
     assert str(project.root / ".work" / "evaluate" / "abc.partial") in found
     assert len(found) == 3
+
+
+def test_a_disk_too_small_for_the_next_run(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that have their model want nothing, and what an unfinished one holds is not asked for twice."""
+    add_validation(project)
+    write_resolved(project.root)
+    assert not problems(project.root)
+    parameters = read_json(project.root / "models" / "tiny" / MANIFEST)["parameters"]
+    monkeypatch.setattr(doctor, "SPARE_BYTES", 0)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=40 * parameters))
+    assert "GB are free, a training run wants" in problems(project.root)
+    work = project.root / ".work" / "train" / str(run_keys(project.root)["rlvr"])
+    write_atomic(work / "checkpoint-1" / "weights", bytes(12 * parameters))
+    assert "GB are free" not in problems(project.root)
+    shutil.rmtree(work)
+    project.run("rlvr", weights=1)
+    assert "GB are free" not in problems(project.root)
 
 
 def test_unfinished_work_is_kept_apart_from_what_can_go(project: Any) -> None:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judgefree.scoring.answers import MAX_ANSWER_CHARS, canonical_key, extract
+from judgefree.episodes import Completion
+from judgefree.scoring.answers import MAX_ANSWER_CHARS, canonical_key, extract, final_answer
 
 TABLE = [
     [part.strip() for part in line.split(";;")]
@@ -59,6 +60,26 @@ TABLE = [
 )
 def test_extract(where, text, expected):
     assert extract(text, where) == expected
+
+
+@pytest.mark.parametrize(
+    ("where", "text", "cut", "ended"),
+    [
+        ("marker", "1+1=2\n#### 12", None, "12"),
+        ("marker", "#### 12 ", None, "12"),
+        ("marker", "#### 3\n#### 12", None, "12"),
+        ("marker", "####", None, None),
+        ("marker", "#### 12\n", "12", "12"),
+        ("marker", "#### 12\nand so on", "12", "12"),
+        ("marker", "#### 2\nQ2: 3+4?\n#### 7", "2", "2"),
+        ("boxed", r"so \boxed{12}", "12", "12"),
+        ("tag", "<answer>12</answer>", "12", "12"),
+        ("tag", "<answer>12", None, None),
+    ],
+)
+def test_an_answer_that_is_cut_off_is_none(where, text, cut, ended):
+    assert final_answer(Completion([], text, "length"), where) == cut
+    assert final_answer(Completion([], text, "stop"), where) == ended == extract(text, where)
 
 
 @pytest.mark.parametrize(

@@ -2,54 +2,19 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from world import TRAINING
+from stage_project import MULTI, Killed, Killer, resolve, unlabelled
 
-from judgefree.data.tables import SCHEMA, write_parquet
-from judgefree.files import listing, pretty_json, read_json, seal, write_atomic
+from judgefree.files import listing, read_json
 from judgefree.registry.catalogue import describe, mlflow_name
 from judgefree.training.run import train
-
-LIMITS = {
-    "window": 1, "entropy_low": 0.0, "length_low": 0.0, "length_high": 100.0, "distinct_low": 0.0, "answers_low": 0.0,
-    "grad_norm_high": 1e6, "cluster_entropy_high": 9.0, "repetition_high": 1.0, "clipped_high": 1.0,
-    "unparsed_high": 1.0, "kl_high": 1e6, "validation_low": 0.0, "alarms_of_collapse": 1,
-}  # fmt: skip
-MULTI = {"reward": "multi", "alpha": 0.5, "beta": 0.5, "format_weight": 0.1, "final_batch_norm": True}
-COV = {"kl_cov": {"share": 0.05, "weight": 0.05}, "kl_weight": 0.005}
 
 
 @pytest.fixture
 def project(tiny: Path, tmp_path: Path) -> Path:
-    """A start model and a data set none of whose rows has a gold answer."""
-    shutil.copytree(tiny, tmp_path / "models" / "start")
-    seal(tmp_path / "models" / "start", {"kind": "base"})
-    for split in ("train", "validation"):
-        rows = [{**dict.fromkeys(SCHEMA.names), "id": f"{split}{i}", "question": f"w{i % 26} w3"} for i in range(40)]
-        write_parquet(tmp_path / "data" / "d" / f"{split}.parquet", rows, SCHEMA)
-    seal(tmp_path / "data" / "d", {})
-    return tmp_path
-
-
-def resolve(root: Path, options: dict, select: str = "own_signal", monitor: dict | None = None, **changes: Any) -> None:
-    training = {
-        **TRAINING,
-        "steps": 8,
-        "save_every": 4,
-        "updates_per_rollout": 2,
-        "learning_rate": 1e-3,
-        **changes,
-        "loss": {**TRAINING["loss"], **COV},
-        "monitor": {**LIMITS, **(monitor or {})},
-    }  # type: ignore[dict-item]
-    run = {"method": "rlif", "dataset": "d", "start_from": "start", "seed": 0, "select": select, "options": options}
-    write_atomic(root / "resolved" / "train" / "r.json", pretty_json({
-        "run": run, "training": training, "prompt": {"template": "{question}", "chat": False, "answer": "marker"},
-        "grading": {"workers": 1, "timeout_s": 1.0}, "threads": 1,
-    }))  # fmt: skip
+    return unlabelled(tiny, tmp_path)
 
 
 def history(root: Path) -> list[dict]:
@@ -90,26 +55,12 @@ def test_a_collapse_ends_the_run_and_the_best_checkpoint_is_published(project: P
     signals = {row["step"]: row["own_signal"] for row in rows if row.get("own_signal") is not None}
     assert signals[manifest["selected_step"]] == max(signals.values())
     weights = project / "models" / "r" / "model.safetensors"
-    (work,) = (project / ".work" / "train").iterdir()
+    (work,) = (project / ".work" / "train").glob("*/")
     chosen = work / f"checkpoint-{manifest['selected_step']}" / "model.safetensors"
     assert weights.read_bytes() == chosen.read_bytes()
     shutil.rmtree(project / "models" / "r")  # killed before it was published: made again from what is there
     train("r", project)
     assert read_json(project / "models" / "r" / "manifest.json") == manifest
-
-
-class Killed(Exception):
-    pass
-
-
-class Killer:
-    """Ends the run after its first checkpoint."""
-
-    def checkpoint(self, history: Any) -> None:
-        raise Killed
-
-    def end(self, history: Any, status: str) -> None:
-        pass
 
 
 @pytest.mark.parametrize("options", [MULTI, {"reward": "random", "final_batch_norm": False}], ids=["multi", "random"])

@@ -120,7 +120,7 @@ def test_srrl_trains_and_keeps_its_memory(project: Path) -> None:
     assert remembered and sum(row["distilled"] for row in records(project)) > 0
     state = read_json(project / "models" / "r" / "method_state.json")["method"]
     assert [past["review"] for past in state["memory"]] == remembered[-5:] and state["rollouts"] == 4
-    (work,) = (project / ".work" / "train").iterdir()
+    (work,) = (project / ".work" / "train").glob("*/")
     halfway = json.loads((work / "checkpoint-4" / "method_state.json").read_text())["method"]
     assert halfway["rollouts"] == 2 and len(halfway["memory"]) > 0
 

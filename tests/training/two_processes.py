@@ -1,4 +1,4 @@
-"""Run by test_processes.py under `accelerate launch`: one rollout's gradients, as each process sees them."""
+"""Run by test_processes.py, once a rank: one rollout's gradients, as each process sees them."""
 
 import json
 import sys

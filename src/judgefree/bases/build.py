@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from judgefree.bases import gguf, hub, scratch
 from judgefree.config_data import Base, FolderBase, GgufBase, HubBase, ScratchBase
 from judgefree.errors import JudgefreeError
-from judgefree.files import key_of, listing, publish, seal
+from judgefree.files import key_of, listing, publish, seal, writing
 
 _BASE: TypeAdapter[ScratchBase | GgufBase | HubBase | FolderBase] = TypeAdapter(Base)
 
@@ -30,15 +30,16 @@ def build_base(name: str, resolved: Mapping[str, Any], root: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     for path in (folder, downloads):
         path.mkdir(parents=True, exist_ok=True)
-    match settings:
-        case ScratchBase():
-            source = scratch.build(settings, folder)
-        case GgufBase():
-            source = gguf.build(settings, folder, downloads)
-        case HubBase():
-            source = hub.build_hub(settings, folder)
-        case FolderBase():
-            source = hub.build_folder(settings, folder, root)
+    with writing(work):
+        match settings:
+            case ScratchBase():
+                source = scratch.build(settings, folder)
+            case GgufBase():
+                source = gguf.build(settings, folder, downloads)
+            case HubBase():
+                source = hub.build_hub(settings, folder)
+            case FolderBase():
+                source = hub.build_folder(settings, folder, root)
     facts = {"kind": settings.kind, "source": source, "parameters": parameter_count(folder)}
     seal(folder, {**facts, "key": key_of("base", facts, listing(folder))})
     target = root / "models" / name

@@ -24,7 +24,7 @@ from judgefree.evaluation.statistics import mean_and_error
 from judgefree.prompting import encode_message, encode_question
 from judgefree.sampling.rules import end_ids
 from judgefree.sampling.transformers_engine import max_positions, sample
-from judgefree.scoring.answers import extract
+from judgefree.scoring.answers import final_answer
 from judgefree.scoring.grader import Grader
 from judgefree.scoring.passk import pass_at_k
 
@@ -174,7 +174,7 @@ def _courses(
 
 def _judge(rows: Sequence[tuple[str, Completion]], prompt: PromptFormat, grader: Grader) -> list[Judged]:
     """Grade (gold, completion) rows; equal answers to equal golds are graded once."""
-    answers = [extract(completion.text, prompt.answer) for _, completion in rows]
+    answers = [final_answer(completion, prompt.answer) for _, completion in rows]
     pairs = [(gold, answer) for (gold, _), answer in zip(rows, answers, strict=True)]
     verdicts: dict[tuple[str, str | None], str] = {}
     unique = list(dict.fromkeys(pairs))

@@ -37,7 +37,7 @@ from judgefree.advantages import channel_advantages, whiten
 from judgefree.config import Positive, Strict
 from judgefree.episodes import Completion, Example, Policy, Prompt, Rollout, Turn, stream_seed
 from judgefree.errors import JudgefreeError
-from judgefree.scoring.answers import canonical_key, extract, is_formula, is_settled
+from judgefree.scoring.answers import canonical_key, final_answer, is_formula, is_settled
 
 if TYPE_CHECKING:
     from judgefree.methods import Setting
@@ -89,7 +89,7 @@ class Rlif:
             for example, prompt, group in zip(examples, prompts, groups, strict=True)
             for completion in group
         ]
-        answers = [extract(completion.text, self.setting.prompt.answer) for completion in completions]
+        answers = [final_answer(completion, self.setting.prompt.answer) for completion in completions]
         size = self.setting.training.group_size
         keys = [[vote_key(answer) for answer in answers[i : i + size]] for i in range(0, len(answers), size)]
         formats = [float(answer is not None) for answer in answers]

@@ -20,7 +20,7 @@ import numpy as np
 from judgefree.advantages import group_advantages
 from judgefree.config import Positive, Strict
 from judgefree.episodes import Completion, Example, Policy, Prompt, Rollout, Turn
-from judgefree.scoring.answers import extract
+from judgefree.scoring.answers import final_answer
 from judgefree.scoring.grader import REWARD
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Rlvr:
             for example, prompt, completions in zip(examples, prompts, sampled, strict=True)
             for completion in completions
         ]
-        answers = [extract(completion.text, self.setting.prompt.answer) for _, _, completion in played]
+        answers = [final_answer(completion, self.setting.prompt.answer) for _, _, completion in played]
         verdicts = self.setting.grader.grade(
             [(str(example.answer), answer) for (example, _, _), answer in zip(played, answers, strict=True)]
         )

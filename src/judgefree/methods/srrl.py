@@ -45,7 +45,7 @@ from judgefree.config import Count, Strict
 from judgefree.episodes import Completion, Example, Policy, Prompt, Rollout, Turn, stream_seed
 from judgefree.errors import JudgefreeError, PromptTooLong
 from judgefree.prompting import fill, guidelines
-from judgefree.scoring.answers import extract
+from judgefree.scoring.answers import final_answer
 from judgefree.scoring.grader import REWARD
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ class Srrl:
 
     def _graded(self, said: list[Said]) -> list[Said]:
         for one in said:
-            one.answer = extract(one.completion.text, self.setting.prompt.answer)
+            one.answer = final_answer(one.completion, self.setting.prompt.answer)
         verdicts = self.setting.grader.grade([(str(one.example.answer), one.answer) for one in said])
         for one, verdict in zip(said, verdicts, strict=True):
             one.verdict, one.reward = verdict, REWARD[verdict]

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from judgefree.config import Training
 from judgefree.dvc_locks import clear_stale_dvc_locks, stale_dvc_locks
 from judgefree.errors import JudgefreeError
 from judgefree.files import MANIFEST, read_json
 from judgefree.registry.place import database, locked, moved_from, repair
+from judgefree.training.space import space_held, space_of
 
 SPARE_BYTES = 1_000_000_000
-SPACE_PER_WEIGHT = 14  # what a training run asks for, as a multiple of the weights it starts from
 _NAMED = 5
 
 
@@ -106,15 +107,32 @@ def _locks(root: Path) -> list[Finding]:
 
 
 def _disk(root: Path) -> list[Finding]:
-    weights = [sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-               for folder in (root / "models").glob("*")]  # fmt: skip
-    wanted = max(SPARE_BYTES, SPACE_PER_WEIGHT * max(weights, default=0))
     free = shutil.disk_usage(root).free
+    needs = _space_of_runs(root)
+    if free < max(needs.values(), default=0):  # an unfinished run has some of it already
+        from judgefree.registry.states import run_keys  # imports torch, which takes seconds
+
+        keys = run_keys(root)
+        needs = {
+            name: need - space_held(root / ".work" / "train" / str(keys.get(name))) for name, need in needs.items()
+        }
+    wanted = max(SPARE_BYTES, *needs.values()) if needs else SPARE_BYTES
     if free >= wanted:
         return []
     return [Finding(f"{free / 1e9:.1f} GB are free, a training run wants {wanted / 1e9:.1f} GB",
                     "dvc gc --workspace (drops cached results that params.yaml no longer names), or remove old folders "
                     "below .work/train")]  # fmt: skip
+
+
+def _space_of_runs(root: Path) -> dict[str, int]:
+    """What each resolved run takes whose model is not there; without those whose start model is not there either."""
+    needs = {}
+    for path in (root / "resolved" / "train").glob("*.json"):
+        resolved = read_json(path)
+        start = root / "models" / resolved["run"]["start_from"]
+        if start.is_dir() and not (root / "models" / path.stem / MANIFEST).is_file():
+            needs[path.stem] = space_of(start, Training.model_validate(resolved["training"]))
+    return needs
 
 
 def _halves(root: Path) -> list[Finding]:

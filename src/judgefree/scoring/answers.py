@@ -1,8 +1,8 @@
 """Where an answer stands in a text, and one spelling per answer.
 
-`extract` finds the final answer; `canonical_key` gives two answers the same string when it can show that they are
-equal. Keys are compared with `==`, so the relation is symmetric and transitive by construction (math-verify's `verify`
-is neither), which is what clusters of answers need. What the rules are:
+`extract` and `final_answer` find the final answer; `canonical_key` gives two answers the same string when it can show
+that they are equal. Keys are compared with `==`, so the relation is symmetric and transitive by construction
+(math-verify's `verify` is neither), which is what clusters of answers need. What the rules are:
 
 - Units, degree signs, percent and money signs are dropped: `50\\%` = `50` (and so not `0.5`), `$29.00` = `29`,
   `5.4 \\text{ cents}` = `5.4`. Numbers are compared exactly: `0.333` is not `1/3`.
@@ -18,6 +18,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Literal
 
+from judgefree.episodes import Completion
 from judgefree.scoring.exact import Inexact, normal_form
 
 Where = Literal["boxed", "tag", "marker"]
@@ -36,16 +37,33 @@ _NEXT_QUESTION = re.compile(
 )
 
 
+def final_answer(completion: Completion, where: Where) -> str | None:
+    """`extract` on a completion: a marker's answer that runs up to the end of a text that was cut off for its length is
+    none, for its last digits may be missing. (A box or a tag has to close anyway.)"""
+    span = _final_span(completion.text, where)
+    if span and completion.finish_reason == "length" and span[1] == len(completion.text):
+        return None
+    return _content(completion.text, span)
+
+
 def extract(text: str, where: Where) -> str | None:
     """The final answer of a text, or None where there is no closed one.
 
     boxed: the last `\\boxed{...}` with balanced braces; tag: the last `<answer>...</answer>`; marker: what follows the
-    last `####` up to the end of its line (the end of the text ends it too: whether the text was cut off there is known
-    to the caller only, as the finish reason). The last one counts alone: if it never closes or is empty there is no
-    answer, and an earlier one is not taken in its place. After the first closed answer, a line that opens a further
-    question (`Question:`, `Problem 2.`, `Q:`, `User:` ...) ends the text, so a run-on continuation is not graded.
+    last `####` up to the end of its line (the end of the text ends it too; see `final_answer`). The last one counts
+    alone: if it never closes or is empty there is no answer, and an earlier one is not taken in its place. After the
+    first closed answer, a line that opens a further question (`Question:`, `Problem 2.`, `Q:`, `User:` ...) ends the
+    text, so a run-on continuation is not graded.
     Time is linear in the text.
     """
+    return _content(text, _final_span(text, where))
+
+
+def _content(text: str, span: tuple[int, int] | None) -> str | None:
+    return text[slice(*span)].strip() or None if span else None
+
+
+def _final_span(text: str, where: Where) -> tuple[int, int] | None:
     spans = {"boxed": _boxes, "tag": _tags, "marker": _markers}[where](text)
     first_end = min((end for _, end in spans if end is not None), default=None)
     if first_end is None:
@@ -55,7 +73,7 @@ def extract(text: str, where: Where) -> str | None:
     start, end = max(span for span in spans if span[0] <= limit)
     if end is None or end > limit:
         return None
-    return text[start:end].strip() or None
+    return start, end
 
 
 def _boxes(text: str) -> list[tuple[int, int | None]]:

@@ -11,14 +11,12 @@ math-verify is given both answers as LaTeX, gold first, and may not fall back to
 """
 
 import atexit
-import ctypes
 import logging
 import math
 import os
 import re
 import resource
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
@@ -30,6 +28,7 @@ from typing import Any, Literal
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from judgefree.errors import JudgefreeError
+from judgefree.processes import die_with
 from judgefree.scoring.answers import canonical_key, is_formula, is_settled
 
 Verdict = Literal["correct", "wrong", "unparsed", "timeout", "error"]
@@ -39,7 +38,6 @@ REWARD = {"correct": 1.0, "wrong": 0.0, "unparsed": 0.0, "timeout": math.nan, "e
 
 _WORKER_MEMORY = 3 << 30  # bytes of address space; a power tower would take all there is
 _WALL_FACTOR = 4  # a row's limit by the clock over its limit in CPU time
-_PR_SET_PDEATHSIG = 1
 
 # Short formulas that sympy would expand into very long numbers: towers of digits, powers and factorials of large ones.
 _COSTLY = re.compile(
@@ -170,10 +168,7 @@ def settle(gold: str, answer: str) -> Verdict | None:
 def _enter_worker(parent: int) -> None:
     """Die with the parent but leave its signals to it, keep silent, bound the memory, and load sympy before a row's
     time runs."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
+    die_with(parent)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import torch
+from accelerate import PartialState
 from accelerate.utils import gather_object
 from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback
@@ -187,6 +188,7 @@ class RunCallback(TrainerCallback):
     # -------------------------------------------------------------------------------------------------------- checkpoints
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        PartialState().wait_for_everyone()  # each process has its own random state in the checkpoint
         if not state.is_world_process_zero:
             return
         folder = self.work / f"checkpoint-{state.global_step}"

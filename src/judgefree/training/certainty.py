@@ -41,7 +41,7 @@ def linear_head(model: Any) -> nn.Linear:
     if type(head) is not nn.Linear or head.weight.shape != (head.out_features, head.in_features):
         raise JudgefreeError(
             f"self-certainty reads the whole output embedding; here it is a {type(head).__name__}, or spread over devices",
-            "use DDP or ZeRO-2 instead of FSDP or ZeRO-3, or a reward without certainty (options.reward: cluster)",
+            "take another base, or a reward without certainty (options.reward: cluster)",
         )
     return head
 

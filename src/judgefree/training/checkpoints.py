@@ -8,6 +8,7 @@ from pathlib import Path
 from judgefree.errors import JudgefreeError
 from judgefree.files import MANIFEST, seal, verify
 
+KEPT = 3  # checkpoints at most, once one is sealed: see `prune`
 FOLDER = re.compile(r"^checkpoint-(\d+)$")
 
 log = logging.getLogger(__name__)

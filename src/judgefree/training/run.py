@@ -10,13 +10,13 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import PartialState
-from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback
 from transformers.utils import logging as hf_logging
 
@@ -25,18 +25,21 @@ from judgefree.config import PromptFormat, Run, Training
 from judgefree.data.splits import load_split
 from judgefree.episodes import Completion, Example, Method, Prompt, Rollout
 from judgefree.errors import JudgefreeError
-from judgefree.files import MANIFEST, code_hash, key_of, publish, read_json, require_space, seal, verify
-from judgefree.scoring.answers import extract
+from judgefree.files import MANIFEST, code_hash, key_of, publish, read_json, require_space, seal, verify, writing
+from judgefree.scoring.answers import final_answer
 from judgefree.scoring.grader import Grader
 from judgefree.training.arguments import episode_arguments, lora_config
 from judgefree.training.callbacks import STATE, TENSORS, LiveLog, RunCallback, RunState, has_ended, load_run_state
 from judgefree.training.checkpoints import newest_valid, step_of
 from judgefree.training.engines import make_engine
 from judgefree.training.history import OWN_SIGNAL, VALIDATION, selected_step, signal_of
+from judgefree.training.launch import STOPPED
+from judgefree.training.lock import alone_in
 from judgefree.training.monitor import alarm_counts, collapse_facts
 from judgefree.training.policy import Engine, TrainedPolicy
 from judgefree.training.progress import Progress
 from judgefree.training.records import Records
+from judgefree.training.space import space_held, space_of
 from judgefree.training.supervised import sft_trainer
 from judgefree.training.trainer import EpisodeTrainer
 
@@ -44,8 +47,6 @@ log = logging.getLogger(__name__)
 hf_logging.disable_progress_bar()  # loading and saving take no time worth a bar
 warnings.filterwarnings("ignore", message=".*gradient_checkpointing.*", category=FutureWarning)  # TRL 1.16's own use
 
-SPACE_PER_WEIGHT = 20  # per byte of a 16-bit base: three checkpoints of fp32 weights and Adam moments, and the result
-STOPPED = 143  # the exit status of a run that SIGTERM ended after its checkpoint was saved
 PACKAGE = Path(__file__).parents[1]
 SHARED_CODE = (
     "advantages.py", "data/splits.py", "data/tables.py", "episodes.py", "files.py", "prompting.py", "sampling", "scoring",
@@ -124,36 +125,42 @@ def train(name: str, root: Path, tell: Callable[[Path, str, str, Path], LiveLog]
 
     tell: makes from root, name, key and work folder what hears of the metrics at every checkpoint.
 
-    Raises JudgefreeError for bad input, SystemExit(143) after a SIGTERM once the checkpoint is saved.
+    Raises JudgefreeError for bad input, MayPass when another process trains this run, SystemExit(143) after a SIGTERM once
+    the checkpoint is saved.
     """
     job = read_job(name, root)
-    weights = sum(file.stat().st_size for file in job.start.glob("*.safetensors"))
-    require_space(job.work, SPACE_PER_WEIGHT * weights)
-    job.work.mkdir(parents=True, exist_ok=True)
-    options = methods.options_of(name, job.run)
-    torch.manual_seed(job.run.seed)
     processes = PartialState(cpu=job.training.device == "cpu")
+    with alone_in(job.work) if processes.is_main_process else nullcontext():
+        train_job(job, processes, tell)
+
+
+def train_job(job: Job, processes: PartialState, tell: Callable[[Path, str, str, Path], LiveLog] | None) -> None:
+    require_space(job.work, space_of(job.start, job.training) - space_held(job.work))
+    job.work.mkdir(parents=True, exist_ok=True)
+    options = methods.options_of(job.name, job.run)
+    torch.manual_seed(job.run.seed)
     with processes.main_process_first():  # it removes what is broken
         standing = find_standing(job)
     if processes.is_main_process:
         standing.records.cut(standing.step)
     if standing.checkpoint:
-        log.warning("%s: going on from step %d of %d", name, standing.step, job.training.steps)
+        log.warning("%s: going on from step %d of %d", job.name, standing.step, job.training.steps)
     if standing.step < job.training.steps and not standing.state.collapsed:
         with Grader(job.grading["workers"], job.grading["timeout_s"]) as grader:
-            live = tell(root, name, job.key, job.work) if tell else None
+            live = tell(job.root, job.name, job.key, job.work) if tell else None
             try:
-                run_trainer(job, options, grader, standing, live)
-            except (SafetensorError, RuntimeError) as error:
-                if isinstance(error, SafetensorError) or "PytorchStreamWriter" in str(error):
-                    raise JudgefreeError(f"cannot write a checkpoint below {job.work}: {error}",
-                                         "free disk space or make the folder writable, then repeat") from error  # fmt: skip
+                with writing(job.work):
+                    run_trainer(job, options, grader, standing, live)
+            except Exception:
+                if live and processes.is_main_process:
+                    live.end({}, "FAILED")  # without rows: steps that no checkpoint holds are not logged
                 raise
     if standing.state.stop_requested and not standing.state.collapsed:
-        log.warning("%s: stopped by a signal, saved in %s; the same command goes on from there", name, job.work)
+        log.warning("%s: stopped by a signal, saved in %s; the same command goes on from there", job.name, job.work)
         raise SystemExit(STOPPED)
     if processes.is_main_process:
-        publish_run(job, standing)
+        with writing(job.work):
+            publish_run(job, standing)
 
 
 def find_standing(job: Job) -> Standing:
@@ -207,11 +214,10 @@ def run_trainer(job: Job, options: Any, grader: Grader, standing: Standing, live
             make_engine=make_engine, on_rollout=keep, tokenizer=tokenizer, callbacks=[callback],
             args=episode_arguments(job.training, job.work, job.run.seed), peft_config=lora_config(job.training),
         )  # fmt: skip
-    sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
-    if sharded and getattr(trainer, "vllm_generation", None) is None:
+    if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
         raise JudgefreeError(
-            "training.accelerate_config shards the weights, and engine transformers samples on each process at its own pace",
-            "set training.engine: vllm, or use an accelerate config without FSDP and DeepSpeed",
+            "FSDP or DeepSpeed is switched on (by ACCELERATE_... variables?): training wants whole weights in each process",
+            "unset it; where the weights are too large for one device, train a LoRA",
         )
     trainer.remove_callback(PrinterCallback)  # our own progress speaks for the run
     trainer.train(resume_from_checkpoint=str(standing.checkpoint) if standing.checkpoint else None)
@@ -254,7 +260,7 @@ def validation_scores(
     completions: list[Completion] = policy.greedy(
         [Prompt(policy.encode(example.question), (example.id, "validation", 0)) for example in gold]
     )
-    answers = [extract(completion.text, prompt.answer) for completion in completions]
+    answers = [final_answer(completion, prompt.answer) for completion in completions]
     pairs = [(str(example.answer), answer) for example, answer in zip(gold, answers, strict=True)]
     verdicts = grader.grade(pairs)
     again = [row for row, verdict in enumerate(verdicts) if verdict in ("timeout", "error")]
@@ -308,14 +314,20 @@ def publish_run(job: Job, standing: Standing) -> None:
 
 
 def save_policy(job: Job, source: Path, target: Path) -> None:
-    """Weights and tokenizer of a checkpoint; a LoRA adapter is merged into a fresh copy of its base."""
+    """Weights and tokenizer of a checkpoint; a LoRA adapter is merged into a fresh copy of its base, in fp32: rounded to the
+    base's bf16, small changes would be lost and the published model would not be the policy that was trained."""
     if (source / "adapter_config.json").is_file():
         from peft import PeftModel
 
-        base = load_policy(job.start, job.training)
+        base = load_policy(job.start, job.training).float()
         PeftModel.from_pretrained(base, source, local_files_only=True).merge_and_unload().save_pretrained(target)
     else:
-        for file in [source / "config.json", *source.glob("model*.safetensors*"), source / "generation_config.json"]:
+        weights = list(source.glob("model*.safetensors"))
+        if not weights:
+            raise JudgefreeError(f"{source} holds no weights (model*.safetensors)",
+                                 f"remove {job.work} and repeat: the run is made again")  # fmt: skip
+        index = source / "model.safetensors.index.json"
+        for file in [source / "config.json", *weights, index, source / "generation_config.json"]:
             if file.is_file():
                 shutil.copy(file, target / file.name)
     for file in job.start.iterdir():

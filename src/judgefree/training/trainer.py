@@ -2,7 +2,7 @@
 
 What we replace: where batches come from (`get_train_dataloader`, `_prepare_inputs`) and the loss (`_compute_loss`).
 What stays TRL's and Transformers': model and reference model, LoRA, the fused LM head that gives log-probs, vLLM and its
-weight sync, the training loop, optimizer, schedule, saving, DDP/FSDP/DeepSpeed. tests/training/test_seam.py fails first
+weight sync, the training loop, optimizer, schedule, saving, DDP. tests/training/test_seam.py fails first
 when an upgrade moves any name that is used here.
 """
 
