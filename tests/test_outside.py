@@ -110,7 +110,7 @@ def test_a_replaced_configuration_of_accelerate_is_resolved_again(place: Path) -
     params["runs"]["rlvr"]["training"] = {"accelerate_config": "../fsdp.yaml"}
     with (root / "params.yaml").open("w") as file:
         YAML(typ="safe", pure=True).dump(params, file)
-    (place / "fsdp.yaml").write_text("distributed_type: FSDP\n")
+    (place / "fsdp.yaml").write_text("distributed_type: MULTI_GPU\n")
     check_params(root / "params.yaml", quiet=True)  # the settings changed, which DVC sees
     write_resolved(root)
     check_params(root / "params.yaml", quiet=True)
