@@ -16,6 +16,7 @@ from prefect.states import Cancelled, State
 from flows.server import server
 from judgefree.config import Pipeline
 from judgefree.errors import JudgefreeError
+from judgefree.outside import replaced
 from judgefree.params import load_params
 from tasks.graph import stages
 from tasks.lock import ProjectBusy, project_lock
@@ -45,11 +46,18 @@ def skip(busy: ProjectBusy) -> State[Any]:
 
 
 def run_stages(kind: str, root: str) -> None:
-    """Bring all stages of a kind up to date, one after the other in the graph's order; a failure ends the flow."""
+    """Bring all stages of a kind up to date, one after the other in the graph's order; a failure ends the flow.
+
+    What was made from sources that DVC does not see, and that were replaced since, is made again.
+    """
     with project(root) as pipeline:
         timeout_s = getattr(pipeline.timeout_s, kind)
         task = run_stage.with_options(**options(pipeline))
-        rows = [task(name, root, timeout_s, pipeline.grace_s) for name in stages(Path(root), kind)]
+        changed = dict(replaced(load_params(Path(root) / "params.yaml"), Path(root))) if kind == "prepare" else {}
+        for name, file in changed.items():
+            get_run_logger().warning(f"{file} is not what {name} read; it is made again")
+        names = stages(Path(root), kind)
+        rows = [task(name, root, timeout_s, pipeline.grace_s, name in changed) for name in names]
         report_stages(f"stages-{kind}", rows)
 
 

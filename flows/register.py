@@ -1,4 +1,5 @@
-"""Log all runs in MLflow, then let each task's best run try to become champion; the gate decides."""
+"""Log all runs in MLflow, then let each task's best run try to become champion; the gate decides. A task that cannot be
+decided on keeps no other from its verdict."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from flows.project import main, project, skip
 from judgefree.params import load_params
 from tasks.lock import ProjectBusy
 from tasks.registry import register_task, sync_runs
-from tasks.stage import options
+from tasks.stage import StageFailed, options
 
 
 @flow
@@ -21,8 +22,14 @@ def register(root: str = ".") -> State[Any] | None:
             sync_runs.with_options(**options(pipeline))(root, *limits)
             params = load_params(Path(root) / "params.yaml")
             tested = {suite.dataset for suite in params.suites.values()}
+            failed = []
             for dataset in sorted({run.dataset for run in params.runs.values()} & tested):
-                register_task.with_options(**options(pipeline))(dataset, root, *limits)
+                try:
+                    register_task.with_options(**options(pipeline))(dataset, root, *limits)
+                except StageFailed as error:
+                    failed.append(str(error))
+            if failed:
+                raise StageFailed("\n".join(failed))
     except ProjectBusy as busy:
         return skip(busy)
     return None

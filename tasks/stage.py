@@ -43,8 +43,9 @@ def worth_a_retry(task: Any, task_run: Any, state: Any) -> bool:
 
 
 @task(task_run_name="{name}", persist_result=False)
-def run_stage(name: str, root: str, timeout_s: float, grace_s: float) -> dict[str, str | float]:
-    """Bring one stage up to date (`dvc repro --single-item`); returns its row of the report: stage, outcome, seconds.
+def run_stage(name: str, root: str, timeout_s: float, grace_s: float, force: bool = False) -> dict[str, str | float]:
+    """Bring one stage up to date (`dvc repro --single-item`), or with `force` make it whatever DVC thinks; returns its
+    row of the report: stage, outcome, seconds.
 
     Raises StageFailed with the stage's own message.
     """
@@ -58,7 +59,7 @@ def run_stage(name: str, root: str, timeout_s: float, grace_s: float) -> dict[st
     if kind_of(name) != "prepare":
         slot = concurrency(GPU, occupy=1, strict=True, lease_duration=LEASE_S, raise_on_lease_renewal_failure=False)
     with slot:
-        command = [sys.executable, "-m", "dvc", "repro", "--single-item", name]
+        command = [sys.executable, "-m", "dvc", "repro", "--single-item", *(["--force"] if force else []), name]
         execute(name, command, Path(root), timeout_s, grace_s, spare=True, watch=watch)
     return {"stage": name, "outcome": outcomes[-1], "seconds": round(time.monotonic() - began, 1)}
 

@@ -10,6 +10,7 @@ from ruamel.yaml import YAML
 
 from judgefree.check import check_params, checked
 from judgefree.config import Strict
+from judgefree.config_data import ScratchBase
 from judgefree.errors import JudgefreeError
 from judgefree.params import Params, load_params, parse_params, resolve
 from judgefree.training.arguments import sft_arguments
@@ -24,6 +25,10 @@ def raw() -> dict[str, Any]:
 
 
 RLVR = raw()["runs"]["rlvr"]
+AGAIN: dict[str, Any] = {
+    "dataset": "arithmetic", "max_completion_tokens": 32, "batch_rows": 250,
+    "retry": {"procedure": "reflexion", "rounds": 2, "prompts": "prompts/reflexion.yaml", "buffer": 1},
+}  # fmt: skip
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
@@ -100,7 +105,19 @@ def test_exponent_without_a_dot_is_a_number(tmp_path: Path) -> None:
         ("runs.rlvr.training", {"stepps": 1}, "runs.rlvr.training.stepps: unknown key", "did you mean 'steps'"),
         ("runs.rlvr.suites", ["arithmetik"], "runs.rlvr.suites: unknown name", "did you mean 'arithmetic'"),
         ("runs.Bad.Name", {}, "runs.Bad", ""),
+        ("runs", {"-rlvr": RLVR}, "runs.-rlvr: a name is made of", "begins with a letter or digit"),
+        ("runs", {"rlvr\n": RLVR}, "a name is made of", "rename it"),
+        ("training.learning_rate", float("inf"), "training.learning_rate: Input should be a finite number", ""),
+        ("gates.margin", float("nan"), "gates.margin: Input should be a finite number", ""),
+        ("training.max_grad_norm", True, "training.max_grad_norm: Input should be a valid number", ""),
+        ("threads", True, "threads: Input should be a valid integer", ""),
+        ("threads", "1", "threads: Input should be a valid integer", ""),
+        ("prompts.arithmetic.chat", 1, "prompts.arithmetic.chat: Input should be a valid boolean", ""),
+        ("runs.warmup.training", {"steps": "300"}, "runs.warmup.training.steps: Input should be a valid integer", ""),
         ("bases.tiny.kind", "magic", "bases.tiny", "scratch"),
+        ("bases.tiny.vocabulary", "orders", "arithmetic is of kind arithmetic and the base's vocabulary is orders",
+         "start from a base with vocabulary: arithmetic"),
+        ("bases.tiny.max_value", 8, "numbers up to 12 and the base knows them up to 8", "raise the base's max_value"),
         ("data.arithmetic.test", 0, "data.arithmetic.test", "greater than or equal to 1"),
         ("data.arithmetic.min_steps", 9, "data.arithmetic: min_steps is above max_steps", "lower min_steps"),
         ("prompts.arithmetic", ..., "prompts.arithmetic: missing", "say how a question"),
@@ -117,15 +134,28 @@ def test_exponent_without_a_dot_is_a_number(tmp_path: Path) -> None:
          "runs.a.arm: 'b' is the name of a run of arm 'c'", "use another"),
         ("runs.rlvr-b", {**RLVR, "arm": "rlvr", "seed": 1, "start_from": "tiny"},
          "runs.rlvr-b.start_from: tiny and warmup, which runs.rlvr of arm 'rlvr' starts from", "start from the same"),
+        ("bases.tiny.suites", [], "bases.tiny.suites: without arithmetic, which decides on arithmetic", "add arithmetic"),
         ("suites.arithmetic", {k: v for k, v in raw()["suites"]["arithmetic"].items() if k != "samples"} | {"pass_at": []},
          "gates.measure: sampled/accuracy, and suite arithmetic, which decides on arithmetic, draws no samples",
          "set suites.arithmetic.samples or use pass@1"),
+        ("suites.again", {**AGAIN, "samples": 4, "pass_at": [1], "temperature": 1.0, "seed": 0},
+         "suites.again: samples and retry exclude each other", "use a suite for each"),
+        ("suites.again", {**AGAIN, "retry": {**AGAIN["retry"], "buffer": None}},
+         "suites.again.retry: buffer is given exactly when", "add or remove it"),
+        ("suites.again", {**AGAIN, "retry": {**AGAIN["retry"], "procedure": "self_refine"}},
+         "suites.again.retry: buffer is given exactly when", "add or remove it"),
+        ("suites.again", {**AGAIN, "retry": {**AGAIN["retry"], "round": 1}}, "suites.again.retry.round: unknown key",
+         "did you mean 'rounds'"),
     ],
 )  # fmt: skip
 def test_refused(path: str, value: Any, named: str, fix: str) -> None:
     with pytest.raises(JudgefreeError) as caught:
         parse_params(changed(path, value), "params.yaml")
     assert named in str(caught.value) and fix in str(caught.value), str(caught.value)
+
+
+def test_an_integer_stands_for_a_float() -> None:
+    assert parse_params(changed("training.max_grad_norm", 1), "params.yaml").training.max_grad_norm == 1.0
 
 
 def test_an_arm_may_start_from_the_runs_of_an_arm() -> None:
@@ -159,6 +189,25 @@ def test_a_suite_that_decides_on_nothing_needs_no_samples() -> None:
     settings["gates"]["measure"] = "pass@1"
     settings["suites"]["arithmetic"] = settings["suites"]["more"]
     parse_params(settings, "params.yaml")
+
+
+def test_what_looks_at_the_gold_answers_decides_on_nothing() -> None:
+    settings = raw()
+    settings["gates"]["measure"] = "pass@1"
+    settings["suites"]["again"] = AGAIN
+    parse_params(settings, "params.yaml")
+    settings["suites"]["arithmetic"] = AGAIN
+    with pytest.raises(JudgefreeError, match="suites.arithmetic.retry: reflexion asks the gold answers .* decide on"):
+        parse_params(settings, "params.yaml")
+    refine = {"procedure": "self_refine", "rounds": 2, "prompts": "prompts/self-refine.yaml"}
+    settings["suites"]["arithmetic"] = {**AGAIN, "retry": refine}
+    parse_params(settings, "params.yaml")
+    settings["suites"] = {"only": AGAIN}
+    settings["bases"]["tiny"]["suites"] = ["only"]
+    for run in settings["runs"].values():
+        run["suites"] = ["only"]
+    with pytest.raises(JudgefreeError, match="suites.only.retry: reflexion asks"):
+        parse_params(settings, "params.yaml")
 
 
 def written(folder: Path, settings: dict[str, Any]) -> Path:
@@ -274,6 +323,6 @@ def test_no_setting_hides_in_the_code() -> None:
         return {kind}.union(*(models(sub) for sub in kind.__subclasses__()))
 
     for model in models(Strict) - {Strict}:
-        if model.__module__ in (Strict.__module__, Params.__module__):
+        if model.__module__ in (Strict.__module__, ScratchBase.__module__, Params.__module__):
             for name, field in model.model_fields.items():  # type: ignore[attr-defined]
                 assert field.is_required() or field.default in (None, [], {}), f"{model.__name__}.{name}"

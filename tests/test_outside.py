@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,10 @@ def place(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "place"
 
 
+def append_to_new(path: Path) -> None:
+    path.write_bytes(b"new\n")
+
+
 def append(path: Path) -> None:
     path.write_bytes(path.read_bytes() + b"\n")
 
@@ -84,6 +89,39 @@ def test_a_replaced_file_is_named_with_the_stage_that_read_it(place: Path, file:
     assert f"dvc repro --force --single-item {stage}`" in caught.value.fix
 
 
+@pytest.mark.parametrize(
+    ("file", "stage"),
+    [
+        ("model/added_tokens.json", "base@theirs"),
+        ("mirror/gsm8k/train-2.jsonl", None),
+        ("own/main/train-00000.parquet", "prepare@own"),
+    ],
+)
+def test_a_further_file_that_would_be_read_counts(place: Path, file: str, stage: str | None) -> None:
+    (place / file).parent.mkdir(exist_ok=True)
+    append_to_new(place / file)
+    with pytest.raises(JudgefreeError, match=f"is not what {stage} read") if stage else nullcontext():
+        check_params(place / "project" / "params.yaml", quiet=True)
+
+
+def test_a_replaced_configuration_of_accelerate_is_resolved_again(place: Path) -> None:
+    root = place / "project"
+    params = YAML(typ="safe", pure=True).load((root / "params.yaml").read_text())
+    params["runs"]["rlvr"]["training"] = {"accelerate_config": "../fsdp.yaml"}
+    with (root / "params.yaml").open("w") as file:
+        YAML(typ="safe", pure=True).dump(params, file)
+    (place / "fsdp.yaml").write_text("distributed_type: FSDP\n")
+    check_params(root / "params.yaml", quiet=True)  # the settings changed, which DVC sees
+    write_resolved(root)
+    check_params(root / "params.yaml", quiet=True)
+    (place / "fsdp.yaml").write_text("distributed_type: NO\n")
+    with pytest.raises(JudgefreeError, match="fsdp.yaml is not what resolve read") as caught:
+        check_params(root / "params.yaml", quiet=True)
+    assert "dvc repro --force --single-item resolve`" in caught.value.fix
+    write_resolved(root)
+    check_params(root / "params.yaml", quiet=True)
+
+
 def test_a_file_that_is_gone_counts_as_replaced_and_a_place_that_is_gone_does_not(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,4 +139,6 @@ def test_what_dvc_makes_again_anyway_is_left_to_it(place: Path) -> None:
     append(place / "own" / "train.jsonl")
     params = place / "project" / "params.yaml"
     params.write_text(params.read_text().replace("validation: 5", "validation: 6"))
+    check_params(params, quiet=True)
+    shutil.rmtree(place / "project" / "models" / "theirs")
     check_params(params, quiet=True)

@@ -11,7 +11,7 @@ from judgefree.errors import JudgefreeError
 from judgefree.methods import TEXTS
 from judgefree.params import load_params, resolve
 from judgefree.prompting import fill
-from judgefree.texts import check_texts, read_texts
+from judgefree.texts import RETRY_TEXTS, check_texts, read_texts
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "prompts").glob("*.yaml"))
@@ -51,13 +51,22 @@ def test_slots_are_filled_literally_and_once() -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda path: path.stem)
-def test_the_files_that_come_with_it_hold_what_their_method_wants(file: Path) -> None:
-    method = file.stem.split("-")[0]
-    check_texts(read_texts(ROOT, f"prompts/{file.name}", "k"), TEXTS[method], str(file))
+def test_the_files_that_come_with_it_hold_what_is_wanted(file: Path) -> None:
+    wanted = {**TEXTS, **RETRY_TEXTS}[file.stem.removesuffix("-tiny").replace("-", "_")]
+    check_texts(read_texts(ROOT, f"prompts/{file.name}", "k"), wanted, str(file))
 
 
 def test_the_tiny_world_is_asked_in_its_own_words() -> None:
     assert read_texts(ROOT, "prompts/srrl-tiny.yaml", "k") == TINY
+    asked = {"question": "1 + 2 = ?", "attempt": "#### 4"}
+    review = fill(TINY["review"], **asked, memory="", feedback="wrong")
+    reflexion = read_texts(ROOT, "prompts/reflexion-tiny.yaml", "k")
+    refine = read_texts(ROOT, "prompts/self-refine-tiny.yaml", "k")
+    assert fill(reflexion["reflect"], **asked, reflections="") == fill(refine["feedback"], **asked) == review
+    second = fill(TINY["second"], guidelines="multiply first", question=asked["question"])
+    noted = fill(reflexion["reflection"], reflection="multiply first")
+    assert fill(reflexion["retry"], reflections=noted, question=asked["question"]) == second
+    assert fill(refine["refine"], feedback="multiply first", **asked) == second
 
 
 @pytest.mark.parametrize(
@@ -119,3 +128,52 @@ def test_the_texts_are_settings_of_the_run_that_uses_them(tmp_path: Path) -> Non
         "# a comment\n" + "".join(f"{name}: {text!r}\n" for name, text in reversed(TINY.items())).replace("'", '"')
     )
     assert resolve(load_params(path), tmp_path) == before
+
+
+# ---------------------------------------------------------------------------------------------------------------- suites
+
+REFLEXION = {
+    "reflect": "{reflections}{question}{attempt}",
+    "reflection": "{reflection}",
+    "retry": "{reflections}{question}",
+}
+REFINE = {"feedback": "{question}{attempt}", "refine": "{feedback}{question}", "stop": "fine"}
+
+
+def with_retry(root: Path, texts: dict[str, Any], procedure: str = "reflexion", **options: Any) -> Path:
+    """The tiny profile with a suite `again` that tries again, with these texts; only the run `rlvr` is tested on it."""
+    path = written(root, texts, {**SRRL, "method": "rlvr", "options": {}})
+    yaml = YAML(typ="safe", pure=True)
+    params = yaml.load(path.read_text())
+    retry = {"procedure": procedure, "rounds": 2, "prompts": "prompts/mine.yaml"}
+    retry |= ({"buffer": 1} if procedure == "reflexion" else {}) | options
+    params["suites"]["again"] = {"dataset": "arithmetic", "max_completion_tokens": 32, "batch_rows": 9, "retry": retry}
+    params["runs"]["rlvr"]["suites"].append("again")
+    with path.open("w") as file:
+        yaml.dump(params, file)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("procedure", "texts", "message"),
+    [
+        ("reflexion", REFINE, r"mine\.yaml is refused:\n  - feedback: unknown text; remove it"),
+        ("reflexion", {**REFLEXION, "retry": "{question}"}, r"retry: has no \{reflections\}"),
+        ("self_refine", {**REFINE, "stop": " ."}, r"stop: holds no word; add one"),
+        ("self_refine", {name: REFINE[name] for name in ("feedback", "refine")}, r"stop: missing; add it"),
+    ],
+)
+def test_texts_of_suites_that_are_refused(tmp_path: Path, procedure: str, texts: dict[str, str], message: str) -> None:
+    with pytest.raises(JudgefreeError, match=message):
+        checked(with_retry(tmp_path, texts, procedure))
+
+
+def test_the_texts_are_settings_of_the_models_that_are_tested_with_them(tmp_path: Path) -> None:
+    path = with_retry(tmp_path, REFINE, "self_refine")
+    before = resolve(checked(path), tmp_path)
+    assert before["evaluate/rlvr.json"]["texts"] == {"again": REFINE}
+    assert "texts" not in before["evaluate/tiny.json"]
+    after = resolve(checked(with_retry(tmp_path, {**REFINE, "stop": "good"}, "self_refine")), tmp_path)
+    assert {name for name in before if before[name] != after[name]} == {"evaluate/rlvr.json"}
+    with pytest.raises(JudgefreeError, match=r"suites\.again\.retry\.prompts: .*other\.yaml does not exist"):
+        resolve(load_params(with_retry(tmp_path, REFINE, "self_refine", prompts="prompts/other.yaml")), tmp_path)

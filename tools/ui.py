@@ -51,7 +51,7 @@ def main(mlflow_port: int, prefect_port: int) -> int:
         print("Ctrl-C ends both", flush=True)
         while all(guard.poll() is None for guard in guards.values()):
             time.sleep(0.3)
-    ended = next(name for name, guard in guards.items() if guard.returncode)
+    ended = next(name for name, guard in guards.items() if guard.returncode is not None)
     raise JudgefreeError(f"{ended} ended by itself; see {log_of(ended)}", "repeat `make ui`")
 
 

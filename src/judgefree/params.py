@@ -8,29 +8,15 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError, model_validator
 
-from judgefree.config import (
-    ArithmeticData,
-    Base,
-    Compare,
-    Count,
-    Data,
-    Gates,
-    Grading,
-    MawpsData,
-    Pipeline,
-    PromptFormat,
-    Run,
-    ScratchBase,
-    Strict,
-    Suite,
-    Training,
-)
+from judgefree.config import Compare, Count, Gates, Grading, Pipeline, PromptFormat, Run, Strict, Suite, Training
+from judgefree.config_data import ArithmeticData, Base, Data, MawpsData, OrdersData, ScratchBase
 from judgefree.errors import JudgefreeError
 from judgefree.files import sha256_file
 from judgefree.texts import read_mapping, read_texts
 
 DATA_PARALLEL = ("NO", "MULTI_CPU", "MULTI_GPU")  # accelerate's kinds that leave each process the whole model
-NAME = re.compile(r"^[a-z0-9_-]+$")
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+_NAMING = "a name is made of a-z, 0-9, _ and -, and begins with a letter or digit; rename it"
 
 
 class Params(Strict):
@@ -51,8 +37,8 @@ class Params(Strict):
     def _whole(self) -> "Params":
         for section in ("bases", "data", "runs", "suites"):
             for name in getattr(self, section):
-                if not NAME.match(name):
-                    raise ValueError(f"{section}.{name}: a name is made of a-z, 0-9, _ and -; rename it")
+                if not NAME.fullmatch(name):
+                    raise ValueError(f"{section}.{name}: {_NAMING}")
         for name in self.runs.keys() & self.bases.keys():
             raise ValueError(f"runs.{name}: is the name of a base too; both live in models/, rename one")
         for name, run in self.runs.items():
@@ -70,15 +56,13 @@ class Params(Strict):
                 raise ValueError(f"prompts.{name}: missing; say how a question of this data set is put to the policy")
         for name, run in self.runs.items():
             base, data = self.bases[self.ancestry(name)[-1]], self.data[run.dataset]
-            if isinstance(base, ScratchBase) and isinstance(data, ArithmeticData) and data.max_value > base.max_value:
-                raise ValueError(
-                    f"runs.{name}.dataset: {run.dataset} has numbers up to {data.max_value} and the base knows them up "
-                    f"to {base.max_value}; raise the base's max_value"
-                )
+            if isinstance(base, ScratchBase) and isinstance(data, ArithmeticData | OrdersData):
+                _speaks(name, run.dataset, base, data)
             if isinstance(data, MawpsData):
                 raise ValueError(f"runs.{name}.dataset: {run.dataset} has a test split only; train on another data set")
         self._arms()
         self._gated()
+        self._judged_blindly()
         return self
 
     def _arms(self) -> None:
@@ -107,23 +91,41 @@ class Params(Strict):
 
     def _arm_name(self, run: str, arm: str) -> None:
         """Arms, bases and runs stand side by side in one table, so one name means one thing."""
-        if not NAME.match(arm):
-            raise ValueError(f"runs.{run}.arm: {arm!r}: a name is made of a-z, 0-9, _ and -; rename it")
+        if not NAME.fullmatch(arm):
+            raise ValueError(f"runs.{run}.arm: {arm!r}: {_NAMING}")
         if arm in self.bases or (arm in self.runs and self._arm_of(arm) != arm):
             kind = "a base" if arm in self.bases else f"a run of arm {self._arm_of(arm)!r}"
             raise ValueError(f"runs.{run}.arm: {arm!r} is the name of {kind}; use another")
 
     def _gated(self) -> None:
-        """A gate that compares samples needs them of every suite that decides on a task."""
-        if self.gates.measure != "sampled/accuracy":
-            return
-        for task in dict.fromkeys(run.dataset for run in self.runs.values()):
-            suites = [name for name, suite in self.suites.items() if suite.dataset == task]
+        """A suite that decides on a task is one of its bases', which a first candidate is compared with, and draws the
+        samples that the gate compares."""
+        for name, run in self.runs.items():
+            task, base = run.dataset, self.ancestry(name)[-1]
+            suites = [suite for suite, settings in self.suites.items() if settings.dataset == task]
             decides = task if task in suites else suites[0] if len(suites) == 1 else None
-            if decides and not self.suites[decides].samples:
+            if decides is None:
+                continue
+            if decides not in self.bases[base].suites:
+                raise ValueError(
+                    f"bases.{base}.suites: without {decides}, which decides on {task}, there is nothing to compare a first "
+                    f"candidate with; add {decides}"
+                )
+            if self.gates.measure == "sampled/accuracy" and not self.suites[decides].samples:
                 raise ValueError(
                     f"gates.measure: sampled/accuracy, and suite {decides}, which decides on {task}, draws no samples; "
                     f"set suites.{decides}.samples or use pass@1"
+                )
+
+    def _judged_blindly(self) -> None:
+        """No gate by a suite that looks at the gold answers while it is tested."""
+        for task in dict.fromkeys(run.dataset for run in self.runs.values()):
+            suites = [name for name, suite in self.suites.items() if suite.dataset == task]
+            decides = task if task in suites else suites[0] if len(suites) == 1 else None
+            if decides and (retry := self.suites[decides].retry) and retry.procedure == "reflexion":
+                raise ValueError(
+                    f"suites.{decides}.retry: reflexion asks the gold answers which attempts failed, so this suite cannot "
+                    f"decide on {task}; let a suite without retry be named {task}, and this one otherwise"
                 )
 
     def training_of(self, run: str) -> Training:
@@ -202,10 +204,17 @@ def resolve(params: Params, root: Path = Path()) -> dict[str, dict[str, Any]]:
             files[f"train/{name}.json"]["accelerate_config_sha256"] = sha256_file(config)
         if isinstance(file := params.runs[name].options.get("prompts"), str):
             files[f"train/{name}.json"]["texts"] = read_texts(root, file, f"runs.{name}.options.prompts")
+    texts = {
+        name: read_texts(root, suite.retry.prompts, f"suites.{name}.retry.prompts")
+        for name, suite in params.suites.items()
+        if suite.retry
+    }
     for name, model in {**plain["bases"], **plain["runs"]}.items():
         suites = {key: plain["suites"][key] for key in model["suites"]}
         prompts = {suite["dataset"]: plain["prompts"][suite["dataset"]] for suite in suites.values()}
         files[f"evaluate/{name}.json"] = {**shared, "suites": suites, "prompts": prompts}
+        if own := {key: texts[key] for key in suites if key in texts}:
+            files[f"evaluate/{name}.json"]["texts"] = own
     models = {
         name: {"arm": model.get("arm", name), "start_from": model.get("start_from"), "suites": model["suites"],
                "method": model.get("method"), "seed": model.get("seed")}
@@ -220,6 +229,19 @@ def _known(path: str, name: str, among: Mapping[str, Any]) -> None:
         close = difflib.get_close_matches(name, among, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(among)) or 'none'}"
         raise ValueError(f"{path}: unknown name {name!r}; {hint}")
+
+
+def _speaks(run: str, dataset: str, base: ScratchBase, data: ArithmeticData | OrdersData) -> None:
+    if data.kind != base.vocabulary:
+        raise ValueError(
+            f"runs.{run}.dataset: {dataset} is of kind {data.kind} and the base's vocabulary is {base.vocabulary}; start "
+            f"from a base with vocabulary: {data.kind}"
+        )
+    if data.max_value > base.max_value:
+        raise ValueError(
+            f"runs.{run}.dataset: {dataset} has numbers up to {data.max_value} and the base knows them up to "
+            f"{base.max_value}; raise the base's max_value"
+        )
 
 
 def _merge(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

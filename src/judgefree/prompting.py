@@ -1,4 +1,4 @@
-"""How a question becomes token ids: one place, so that training and evaluation cannot ask differently."""
+"""How a text becomes token ids, and what is read from a review: one place, so that training and evaluation cannot differ."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,6 +6,8 @@ from typing import Any
 
 from judgefree.config import PromptFormat
 from judgefree.errors import JudgefreeError
+
+_GUIDELINES = re.compile(r"<prompt>((?:(?!<prompt>).)*?)</prompt>", re.DOTALL)  # an unclosed tag is passed over
 
 
 def fill(template: str, **values: str) -> str:
@@ -28,6 +30,14 @@ def encode_question(tokenizer: Any, prompt: PromptFormat, question: str) -> list
     return encode_chat(tokenizer, [*system, {"role": "user", "content": text}])
 
 
+def encode_message(tokenizer: Any, prompt: PromptFormat, text: str) -> list[int]:
+    """Token ids of any text put to the policy: a user's message where the task's prompt is a conversation, plain text
+    where it is plain; without the task's template and system text."""
+    if prompt.chat:
+        return encode_chat(tokenizer, [{"role": "user", "content": text}])
+    return list(tokenizer(text)["input_ids"])
+
+
 def encode_chat(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> list[int]:
     """Token ids of a conversation that ends where the policy is to speak.
 
@@ -40,3 +50,8 @@ def encode_chat(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> list[i
         )
     text = tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def guidelines(review: str) -> str | None:
+    """The text inside the last closed <prompt> tag that holds any; None where there is none. Time is linear."""
+    return next((text for found in reversed(_GUIDELINES.findall(review)) if (text := found.strip())), None)

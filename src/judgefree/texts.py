@@ -1,8 +1,9 @@
-"""Prompt files: the texts that a method puts to the policy, as YAML that a user can edit.
+"""Prompt files: the texts that a method, or a suite that tries again, puts to the policy, as YAML that a user can edit.
 
-A run names its file in `options.prompts`. What the file says is a setting like any other: `judgefree resolve` writes the
-texts into resolved/train/<run>.json, and a run is stale when they change. A method lists its texts and the slots that each
-must have (`methods.TEXTS`); `judgefree.prompting.fill` puts values into them.
+A run names its file in `options.prompts`, a suite in `retry.prompts`. What the file says is a setting like any other:
+`judgefree resolve` writes the texts into resolved/train/<run>.json or resolved/evaluate/<model>.json, and what is made with
+them is stale when they change. A method lists its texts and the slots that each must have (`methods.TEXTS`), those of
+suites are below; `judgefree.prompting.fill` puts values into them.
 """
 
 from collections.abc import Mapping
@@ -16,6 +17,16 @@ from judgefree.errors import JudgefreeError
 
 FOLDER = "prompts"
 Slots = Mapping[str, tuple[str, ...]]  # names of the slots that a text must have, by the text's key
+
+# What the prompt file of a suite's `retry` must hold, by procedure (evaluation/retry.py).
+RETRY_TEXTS: Mapping[str, Slots] = {
+    "reflexion": {
+        "reflect": ("question", "attempt", "reflections"),
+        "reflection": ("reflection",),
+        "retry": ("reflections", "question"),
+    },
+    "self_refine": {"feedback": ("question", "attempt"), "refine": ("feedback", "question"), "stop": ()},
+}
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
@@ -52,8 +63,11 @@ def read_texts(root: Path, file: str, key: str) -> dict[str, str]:
 
 
 def check_texts(texts: Mapping[str, str], wanted: Slots, origin: str) -> None:
-    """Raises JudgefreeError naming `origin` and every text that is missing, unknown, or lacks one of its slots."""
+    """Raises JudgefreeError naming `origin` and every text that is missing, unknown, or lacks one of its slots, and for
+    a `stop` without a word."""
     wrong = [f"{name}: unknown text; remove it" for name in texts if name not in wanted]
+    if "stop" in wanted and not any(map(str.isalnum, texts.get("stop", "x"))):
+        wrong.append("stop: holds no word; add one")
     for name, slots in wanted.items():
         if name not in texts:
             wrong.append(f"{name}: missing; add it")

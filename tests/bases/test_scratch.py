@@ -6,8 +6,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from judgefree.bases.build import build_base
 from judgefree.bases.scratch import build_tokenizer
-from judgefree.config import ArithmeticData, Demonstrations, Quality
-from judgefree.data import arithmetic
+from judgefree.config_data import ArithmeticData, Demonstrations, Lessons, OrdersData, Quality
+from judgefree.data import arithmetic, orders
 from judgefree.errors import JudgefreeError
 from judgefree.files import verify
 
@@ -151,6 +151,49 @@ def test_ids_follow_the_order_of_the_words():
     tokenizer = build_tokenizer(["b", "a"], 8)
     assert tokenizer.convert_tokens_to_ids(["b", "a"]) == [6, 7]
     assert len(tokenizer) == 8
+
+
+@pytest.fixture(scope="module")
+def orders_tokenizer(tmp_path_factory):
+    settings = {**SETTINGS, "vocabulary": "orders", "max_value": 20}
+    folder = build_base("tiny-orders", {"base": settings}, tmp_path_factory.mktemp("root"))
+    assert "vocabulary orders" in verify(folder)["source"]
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def test_every_text_of_the_world_of_orders_survives_too(orders_tokenizer):
+    world = OrdersData(
+        kind="orders",
+        seed=0,
+        train=300,
+        validation=5,
+        test=5,
+        max_value=20,
+        families={"plain": 0.4, "times": 0.15, "over": 0.15, "brackets": 0.15, "nested": 0.15},
+        ordered=0.1,
+        slip=0.1,
+        lessons=Lessons(guided=0.25, review=0.25, memory=0.25, follow=0.9, insight=0.4, copy_memory=0.5),
+        quality=WORLD.quality,
+    )
+    rows = orders.rows(world)["train"]
+    for text in (row[column] for row in rows for column in ("question", "solution", "demonstration")):
+        ids = orders_tokenizer(text)["input_ids"]
+        assert orders_tokenizer.unk_token_id not in ids
+        assert orders_tokenizer.decode(ids, skip_special_tokens=True) == text
+
+
+def test_brackets_signs_and_the_tags_of_a_review_are_single_tokens(orders_tokenizer):
+    text = "review\nmultiply first\n8 - ( 6 * 2 ) / 3 = ?"
+    assert orders_tokenizer.tokenize(text) == [
+        "review", "\n", "multiply", "first", "\n", "8", "-", "(", "6", "*", "2", ")", "/", "3", "=", "?"
+    ]  # fmt: skip
+    assert orders_tokenizer.tokenize("<prompt> left to right </prompt>") == [
+        "<prompt>",
+        "left",
+        "to",
+        "right",
+        "</prompt>",
+    ]
 
 
 def test_a_full_disk_names_the_folder(tmp_path):

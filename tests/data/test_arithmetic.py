@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judgefree.config import ArithmeticData, Quality
+from judgefree.config_data import ArithmeticData, Quality
 from judgefree.data import arithmetic
 from judgefree.errors import JudgefreeError
 

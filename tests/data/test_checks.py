@@ -2,7 +2,7 @@ import socket
 
 import pytest
 
-from judgefree.config import Quality
+from judgefree.config_data import Quality
 from judgefree.data import checks
 from judgefree.errors import JudgefreeError
 from judgefree.files import pretty_json

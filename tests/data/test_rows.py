@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judgefree.config import Quality
+from judgefree.config_data import Quality
 from judgefree.data import gsm8k, math, mawps
 from judgefree.data.quarantine import Quarantine
 from judgefree.data.rows import BadRow, check_texts, text_of

@@ -79,6 +79,7 @@ def test_folder_in_hub_layout_reads_all_shards_in_order_and_hashes_them(tmp_path
     assert source.facts == {
         "kind": "folder",
         "id": "./own",
+        "patterns": ["main/train-*.parquet", "train.jsonl"],
         "files": {name: sha256_file(tmp_path / "own" / name) for name in names},
     }
 

@@ -7,6 +7,7 @@ from judgefree.config import PromptFormat, Suite
 from judgefree.episodes import Example
 from judgefree.errors import JudgefreeError
 from judgefree.evaluation.suites import run_suite
+from judgefree.registry.catalogue import describe, mlflow_name
 from judgefree.scoring.grader import Grader
 
 PROMPT = PromptFormat(template="{question}", chat=False, answer="marker")
@@ -70,6 +71,7 @@ def test_sampled_metrics_follow_from_the_counts(bigram, grader):
     assert metrics["sampled/truncated"] == pytest.approx(1 / 5)
     assert metrics["sampled/unparsed"] == pytest.approx(2 / 5)
     assert metrics["sampled/length"] == pytest.approx(14 / 5)
+    assert not [name for name in metrics if describe(mlflow_name(f"eval/toy/{name}")) is None]
 
 
 def test_samples_have_the_model_s_probabilities(bigram, grader):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,10 +16,13 @@ from microproject import LONG, REPOSITORY, write
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import LogFilter
 from prefect.states import State
+from ruamel.yaml import YAML
 from test_process import wait_for, working_in
 
 from flows.prepare import prepare
+from flows.register import register
 from flows.train import train
+from judgefree.check import write_resolved
 from judgefree.errors import JudgefreeError
 from tasks.stage import StageFailed
 
@@ -80,6 +84,40 @@ def test_stages_are_made_once(project: Project) -> None:
     assert [(row["stage"], row["outcome"]) for row in artifact("stages-train")] == [("a", "unchanged"), ("b", "made")]
 
 
+READS = """
+import hashlib, json, pathlib
+files = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in pathlib.Path("own").glob("*.jsonl")}
+source = {"kind": "folder", "id": "./own", "patterns": ["*.jsonl"], "files": files}
+pathlib.Path("data/own").mkdir(parents=True)
+pathlib.Path("data/own/manifest.json").write_text(json.dumps({"sources": {"train": source}}))
+"""
+
+
+def test_what_dvc_does_not_see_is_made_again(project: Project) -> None:
+    """Rows in a folder that only params.yaml names: another file, then other content."""
+    root = project(reads=READS)
+    (root / "own").mkdir()
+    (root / "own" / "a.jsonl").write_text("1")
+    yaml = YAML(typ="safe", pure=True)
+    params = yaml.load((root / "params.yaml").read_text())
+    params["data"]["own"] = {"kind": "gsm8k", "id": "./own", "revision": "0" * 40, "seed": 0, "validation": 5,
+                             "quality": params["data"]["arithmetic"]["quality"]}  # fmt: skip
+    reads = {"cmd": f"{sys.executable} reads.py", "deps": ["reads.py"], "outs": ["data/${item}"]}
+    for name, content in {
+        "params.yaml": params, "dvc.yaml": {"stages": {"prepare": {"foreach": ["own"], "do": reads}}},
+    }.items():  # fmt: skip
+        with (root / name).open("w") as file:
+            yaml.dump(content, file)
+    write_resolved(root)
+    outcomes = []
+    for change in (None, None, "b.jsonl", "a.jsonl", None):
+        if change:
+            (root / "own" / change).write_text("2")
+        assert prepare(str(root), return_state=True).is_completed()
+        outcomes += [(row["stage"], row["outcome"]) for row in artifact("stages-prepare")]
+    assert outcomes == [("prepare@own", outcome) for outcome in ("made", "unchanged", "made", "made", "unchanged")]
+
+
 def test_a_fault_that_may_pass_is_tried_again(project: Project) -> None:
     root = project(train=TRIES.format(status=75))
     assert train(str(root), return_state=True).is_completed()
@@ -105,6 +143,22 @@ def test_refused_parameters(project: Project) -> None:
     (root / "params.yaml").write_text("threads: 0\n")
     with pytest.raises(JudgefreeError, match="params.yaml is refused"):
         train(str(root))
+
+
+def test_a_task_that_is_refused_keeps_no_other_from_its_verdict(project: Project) -> None:
+    root = project({"retries": 0}, a=write("a"))
+    params = YAML(typ="safe", pure=True).load((root / "params.yaml").read_text())
+    for section in ("data", "prompts"):
+        params[section]["words"] = params[section]["arithmetic"]
+    params["suites"]["words"] = {**params["suites"]["arithmetic"], "dataset": "words"}
+    params["bases"]["tiny"]["suites"].append("words")
+    params["runs"]["other"] = {**params["runs"]["warmup"], "dataset": "words"}
+    with (root / "params.yaml").open("w") as file:
+        YAML(typ="safe", pure=True).dump(params, file)
+    with pytest.raises(StageFailed) as caught:
+        register(str(root))
+    first, second = re.findall(r"^register@(\w+) failed with status 2: judgefree: no run of", str(caught.value), re.M)
+    assert (first, second) == ("arithmetic", "words")
 
 
 def test_kill_9_leaves_no_child_and_the_next_run_goes_on(project: Project, flow_process: Callable[..., Any]) -> None:

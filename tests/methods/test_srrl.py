@@ -16,7 +16,8 @@ from judgefree.config import PromptFormat
 from judgefree.episodes import Completion, Example, Prompt, Rollout, Turn
 from judgefree.errors import JudgefreeError, PromptTooLong
 from judgefree.methods import Setting
-from judgefree.methods.srrl import Options, Srrl, guidelines, nearest
+from judgefree.methods.srrl import Options, Srrl, nearest
+from judgefree.prompting import guidelines
 from judgefree.scoring.grader import Grader
 
 TEXTS = {

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -127,23 +128,42 @@ def test_pull_on_another_clone_brings_everything_back(project: Path, tmp_path: P
     assert (clone / "dvc.lock").read_text() == (project / "dvc.lock").read_text()
 
 
+HOLD = """
+import pathlib, time
+pathlib.Path("held").touch()
+while not pathlib.Path("go").exists():
+    time.sleep(0.05)
+"""
+
+
 def test_two_at_once(project: Path) -> None:
-    """The second says that the first is at work; neither loses anything."""
-    append(project / "src/judgefree/evaluation/plots.py")
+    """While the first is inside a stage the second is refused and says why; neither loses anything."""
+    append(project / "src/judgefree/evaluation/plots.py", HOLD)
     env = {**environment(), "PYTHONPATH": str(project / "src")}
-    one, two = (
-        subprocess.Popen(
-            ["dvc", "repro"], cwd=project, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-        for _ in range(2)
-    )
-    outputs = [process.communicate()[0] for process in (one, two)]
-    codes = sorted(process.returncode for process in (one, two))
-    assert codes[0] == 0, outputs
-    if codes[1]:
-        loser = outputs[0] if one.returncode else outputs[1]
-        assert "busy" in loser or "lock" in loser.lower(), loser
+    with (project / "first.log").open("w") as log:
+        first = subprocess.Popen(["dvc", "repro"], cwd=project, env=env, stdout=log, stderr=log)
+    try:
+        while not (project / "held").exists():
+            assert first.poll() is None, (project / "first.log").read_text()
+            time.sleep(0.05)
+        second = run(project, "dvc", "repro", check=False)
+        assert second.returncode and "is busy, it is being blocked by" in second.stdout + second.stderr, second
+        assert first.poll() is None
+        (project / "go").touch()
+        assert first.wait(120) == 0, (project / "first.log").read_text()
+    finally:
+        first.kill()
     assert "up to date" in run(project, "dvc", "repro").stdout
+
+
+def test_an_experiment_with_another_setting(project: Path) -> None:
+    """`dvc exp run -S`: what the setting touches runs, and its value arrives as a number."""
+    output = run(project, "dvc", "exp", "run", "-n", "narrow", "-S", "compare.confidence=8e-1").stdout
+    assert set(re.findall(r"Running stage '(\S+)'", output)) <= {"resolve", "pin", "compare"}, output
+    assert '"confidence": 0.8' in (project / "resolved" / "compare.json").read_text()
+    assert "narrow" in run(project, "dvc", "exp", "list").stdout
+    write_params(project)
+    run(project, "dvc", "repro")
 
 
 def test_flipped_byte_in_an_input_is_refused_by_name(project: Path) -> None:

@@ -18,6 +18,7 @@ PACKAGE = ROOT / "src" / "judgefree"
 # Code that a stage imports and that cannot change what it makes.
 ANYWHERE = {
     "config.py": "settings reach a stage through resolved/, which is a dependency",
+    "config_data.py": "as config.py",
     "params.py": "as config.py",
     "errors.py": "what is said when nothing is made",
     "processes.py": "how long a process lives",

@@ -20,6 +20,7 @@ from ruamel.yaml import YAML
 from judgefree.bases.build import build_base
 from judgefree.files import MANIFEST, key_of, pretty_json, read_json, seal, write_atomic
 from judgefree.registry.facts import model_sha256
+from judgefree.registry.states import run_keys
 from judgefree.registry.store import open_store
 from judgefree.training.monitor import collapse_facts
 
@@ -67,12 +68,21 @@ class Project:
         record = {"step": 0, "prompt_id": "train-000000", "role": "attempt", "text": "#### 3", "reward": float("nan")}
         pq.write_table(pa.Table.from_pylist([record]), folder / "records" / "steps-0000000.parquet")
         seal(folder, {
-            "kind": "run", "key": key or key_of("run", name, weights, validation), "method": "rlvr", "dataset": "arithmetic",
+            "kind": "run", "key": key or self.key(name, weights), "method": "rlvr", "dataset": "arithmetic",
             "seed": 0, "start_from": "tiny", "select": "validation", "selected_step": 2, "steps": 2, "status": status,
             "best": validation, "last": validation, "collapse": collapse_facts(history),
             "settings": settings or {"training": {"learning_rate": 2e-4}},
             "data_sha256": {"train.parquet": self.split_sha256("train"), "validation.parquet": "b" * 64},
         })  # fmt: skip
+
+    def key(self, name: str, weights: int) -> str:
+        """Of a run that params.yaml has: its present key, once a setting of its own stands for its weights."""
+        params = self.settings()
+        if name not in params["runs"]:
+            return key_of("run", name, weights)
+        params["runs"][name]["training"] = {"learning_rate": weights / 1000}
+        self.write(params)
+        return str(run_keys(self.root)[name])
 
     def report(
         self, name: str, right: Sequence[bool], *, verdict: str = "wrong", length: int = 6, suite: Any = None,
@@ -100,17 +110,24 @@ class Project:
     def split_sha256(self, split: str) -> str:
         return str(read_json(self.root / "data" / "arithmetic" / MANIFEST)["files"][f"{split}.parquet"]["sha256"])
 
-    def params(self, runs: Sequence[str] = ("rlvr",), **gates: Any) -> None:
-        """params.yaml of the tiny profile with the given runs and gates."""
+    def settings(self) -> Any:
+        return YAML(typ="safe", pure=True).load((self.root / "params.yaml").read_text())
+
+    def write(self, params: Any) -> None:
+        with (self.root / "params.yaml").open("w") as file:
+            YAML(typ="safe", pure=True).dump(params, file)
+
+    def params(self, runs: Sequence[str] = ("rlvr",), suite: Any = None, **gates: Any) -> None:
+        """params.yaml of the tiny profile with the given runs, suite and gates."""
         params = YAML(typ="safe", pure=True).load((ROOT / "profiles" / "tiny.yaml").read_text())
         run = {"method": "rlvr", "dataset": "arithmetic", "start_from": "tiny", "seed": 0, "select": "validation",
                "suites": ["arithmetic"]}  # fmt: skip
         params["runs"] = {name: {**run} for name in runs}
-        params["suites"]["arithmetic"] = SUITE
+        params["suites"]["arithmetic"] = suite or SUITE
+        params["prompts"]["arithmetic"] = PROMPT
         params["compare"] = {"resamples": 500, "seed": 0, "confidence": 0.95}
         params["gates"] = {**params["gates"], "measure": "pass@1", "min_items": 100, **gates}
-        with (self.root / "params.yaml").open("w") as file:
-            YAML(typ="safe", pure=True).dump(params, file)
+        self.write(params)
 
 
 @pytest.fixture(scope="session")

@@ -22,24 +22,9 @@ def test_names_by_hand() -> None:
     assert mlflow_name("/a//../b") == "a/b"
 
 
-def test_what_training_and_evaluation_write_is_described() -> None:
-    """The columns of a history and the metrics of a suite, as runs of the tiny profile write them."""
-    training = (
-        "bad_steps clip_ratio/region_mean completions/clipped_ratio completions/max_length completions/mean_length "
-        "completions/unparsed_ratio entropy frac_reward_zero_std grad_norm learning_rate loss reward reward/missing "
-        "reward_std ratio/abs_log_mean mean_token_accuracy num_tokens validation/mean_length validation/pass@1 kl "
-        "own_signal own_signal/rollout reward/cluster reward/format reward/certainty cluster/entropy answers/entropy "
-        "vote/accuracy cov/abs_log_ratio completions/distinct_2 completions/repetition monitor/alarms monitor/collapsed "
-        "monitor/kl_high"
-    )
-    evaluation = (
-        "items length length_right length_wrong pass@1 pass@1_se sampled/accuracy sampled/accuracy_se sampled/length "
-        "sampled/length_right sampled/length_wrong sampled/pass@8 sampled/pass@8_se sampled/truncated sampled/ungraded "
-        "sampled/unparsed truncated ungraded unparsed"
-    )
-    names = training.split() + [f"eval/arithmetic/{name}" for name in evaluation.split()]
-    assert [name for name in names if describe(mlflow_name(name)) is None] == []
-    assert describe("eval/a/b/c/pass_at_1") is None, "a star does not cross a slash"
+def test_a_star_does_not_cross_a_slash() -> None:
+    """That what training and evaluation write is described, their own tests say: a stage's history, a suite's metrics."""
+    assert describe("eval/a/b/pass_at_1") is None and describe("eval/a/pass_at_1") is not None
 
 
 def test_each_entry_is_whole_and_named_once() -> None:

@@ -59,6 +59,31 @@ def test_locks_of_dead_processes_go_and_others_stay(tmp_path: Path) -> None:
     assert read_json(place / "rwlock") == {}
 
 
+def test_a_merge_conflict_in_the_lock_file(tmp_path: Path) -> None:
+    """Made by git itself; the remedy makes the file readable again."""
+
+    def git(*words: str, check: bool = True) -> None:
+        subprocess.run(["git", "-C", tmp_path, "-c", "user.name=t", "-c", "user.email=t@t", *words], check=check)
+
+    def commit(md5: str) -> None:
+        write_atomic(tmp_path / "dvc.lock", f"schema: '2.0'\nstages:\n  pin:\n    cmd: x\n    md5: {md5}\n")
+        git("add", ".")
+        git("commit", "-qm", md5)
+
+    git("init", "-q", "-b", "main")
+    commit("one")
+    git("checkout", "-qb", "other")
+    commit("two")
+    git("checkout", "-q", "main")
+    commit("three")
+    assert examine(tmp_path) == []
+    git("merge", "-q", "other", check=False)
+    (finding,) = examine(tmp_path)
+    assert "dvc.lock holds the marks of a merge conflict" in finding.problem
+    subprocess.run(finding.command.split(" && ")[0].split(), cwd=tmp_path, check=True)
+    assert examine(tmp_path) == [] and "md5: three" in (tmp_path / "dvc.lock").read_text()
+
+
 def test_halves(project: Any) -> None:
     project.run("rlvr", weights=1)
     assert examine(project.root) == []
@@ -161,7 +186,7 @@ def test_states(project: Any, shares: Any) -> None:
         project.run(name, weights=1, key=keys[name])
     project.report("tested", shares(0.5))
     project.run("burst", weights=1, key=keys["burst"], status="collapsed")
-    project.run("old", weights=1)
+    project.run("old", weights=1, key="c" * 16)
     found = states(root)
     assert {name: state for name, (state, _) in found.items()} == {
         "new": "not started", "begun": "in progress", "done": "trained", "tested": "evaluated", "burst": "collapsed",
@@ -174,4 +199,4 @@ def test_states(project: Any, shares: Any) -> None:
                                                          "it again")}  # fmt: skip
     assert {path: path.read_bytes() for path in (root / "resolved").rglob("*.json")} == before
     shutil.rmtree(root / "models" / "tiny")
-    assert states(root)["new"] == ("not started", f"{root}/models/tiny/manifest.json is missing")
+    assert states(root)["new"] == ("not started", "waits for models/tiny")

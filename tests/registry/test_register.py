@@ -87,7 +87,7 @@ def test_lineage_names_a_commit_only_where_training_told_it(project: Any, shares
         subprocess.run([*git, *command], check=True)
     commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
     night(project, 1, shares(0.5))
-    project.run("rlvr", weights=2, key="k", validation=0.6)
+    project.run("rlvr", weights=2, validation=0.6)
     store = open_store(project.root)
     open_run(store, read_model(project.root, "rlvr"), live=True)
     subprocess.run([*git, "commit", "-qm", "second", "--allow-empty"], check=True)
@@ -103,6 +103,41 @@ def test_the_base_must_be_evaluated_where_there_is_no_champion(project: Any, sha
     shutil.rmtree(project.root / "reports" / "runs" / "tiny")
     with pytest.raises(JudgefreeError, match="base tiny is not evaluated on arithmetic"):
         register(project.root, "arithmetic")
+
+
+def test_reports_that_are_not_alike_are_not_compared(project: Any, shares: Shares) -> None:
+    """The base answered with another limit on completions; nothing is judged until it is evaluated anew."""
+    suite = {"dataset": "arithmetic", "max_completion_tokens": 4, "batch_rows": 64, "pass_at": []}
+    project.params(suite=suite)
+    project.run("rlvr", weights=1)
+    project.report("rlvr", shares(0.5), suite=suite)
+    with pytest.raises(JudgefreeError, match="base tiny and rlvr are not evaluated on arithmetic alike: suite differ"):
+        register(project.root, "arithmetic")
+    assert aliases(project.root)[0] is None
+    project.report("tiny", shares(0.2), suite=suite)
+    assert register(project.root, "arithmetic").decision == "PROMOTE"
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "why"),
+    [
+        ("prompts", "template", "Now: {question}", "its settings, inputs or code have changed"),
+        ("suites", "max_completion_tokens", 4, "suite arithmetic or its prompt has changed"),
+    ],
+)
+def test_what_is_not_what_params_describe_is_no_candidate(
+    project: Any, shares: Shares, section: str, key: str, value: Any, why: str
+) -> None:
+    """Nobody evaluated the model under the settings that it would be registered with."""
+    project.run("rlvr", weights=1)
+    project.report("rlvr", shares(0.5))
+    params = project.settings()
+    params[section]["arithmetic"][key] = value
+    project.write(params)
+    with pytest.raises(JudgefreeError, match=f"rlvr: {why}") as caught:
+        register(project.root, "arithmetic")
+    assert "run `dvc repro`" in caught.value.fix
+    assert open_store(project.root).client.search_model_versions("name = 'arithmetic'") == []
 
 
 def test_the_candidate_is_chosen_by_validation_and_never_by_test(project: Any, shares: Shares) -> None:
@@ -148,6 +183,7 @@ def test_a_champion_answers_again_when_the_suite_has_changed(project: Any, share
     """Its weights are in the registry only; the comparison must not mix two suites."""
     night(project, 1, shares(0.5))
     suite = {"dataset": "arithmetic", "max_completion_tokens": 4, "batch_rows": 64, "pass_at": []}
+    project.params(suite=suite)
     project.run("rlvr", weights=2)
     project.report("rlvr", shares(0.5), suite=suite)
     verdict = register(project.root, "arithmetic")

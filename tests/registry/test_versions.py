@@ -143,6 +143,39 @@ def test_rollback_goes_back_one_promotion_after_the_other(store: Store) -> None:
         roll_back(store, "other")
 
 
+def test_what_was_rolled_back_does_not_come_back(store: Store) -> None:
+    """Version 1 had the title twice; its first one is no way back to it."""
+    make_versions(store, "t", 2)
+    for version, before in ((1, None), (2, 1), (1, 2)):
+        promote(store, "t", version, expected=before)
+    assert archived(store, "t") == {"archived-2": 2}
+    assert roll_back(store, "t") == (1, 2)
+    assert roll_back(store, "t") == (2, None) and alias_of(store, "t", CHAMPION) is None
+    make_versions(store, "u", 2)
+    promote(store, "u", 1, expected=None)
+    promote(store, "u", 2, expected=1)
+    store.client.set_model_version_tag("u", "1", ROLLED_BACK, "by hand")
+    assert roll_back(store, "u") == (2, None), "an alias of a version that was rolled back is passed over"
+
+
+def test_a_rollback_between_the_gate_and_the_promotion_is_seen(store: Store) -> None:
+    """Another process promotes version 3 and takes it back: the champion is the one that the gate saw, and yet."""
+    make_versions(store, "t", 3)
+    promote(store, "t", 1, expected=None)
+    asked = []
+
+    def gate(champion: int | None) -> Verdict:
+        asked.append(champion)
+        if len(asked) > 1:
+            return Verdict("t", "HOLD", "it was rolled back", "r", 3, champion, "")
+        assert promote(store, "t", 3, expected=1) and roll_back(store, "t") == (3, 1)
+        return Verdict("t", "PROMOTE", "", "r", 3, 3, "")
+
+    assert settle(store, "t", 3, gate).decision == "HOLD" and asked == [1, 1]
+    assert alias_of(store, "t", CHAMPION) == 1 and archived(store, "t") == {}
+    assert not promote(store, "t", 3, expected=1)
+
+
 def test_ten_archived_ones_are_ordered_by_number(store: Store) -> None:
     make_versions(store, "t", 12)
     for version in range(1, 13):

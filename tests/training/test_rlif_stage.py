@@ -8,6 +8,7 @@ import pytest
 from stage_project import MULTI, Killed, Killer, resolve, unlabelled
 
 from judgefree.files import listing, read_json
+from judgefree.registry.catalogue import describe, mlflow_name
 from judgefree.training.run import train
 
 
@@ -33,6 +34,8 @@ def test_it_trains_without_gold_and_selects_by_its_own_signal(project: Path) -> 
     assert manifest["collapse"] is None and manifest["alarms"] == {}  # no gold: validation was never measured
     assert "vote/accuracy" not in rows[1] and "validation/pass@1" not in rows[4]
     assert [row["cov/abs_log_ratio"] == 0 for row in (rows[1], rows[2], rows[7], rows[8])] == [True, False, True, False]
+    metrics = rows[8].keys() - {"step"}
+    assert "kl/clamped" in metrics and not [name for name in metrics if describe(mlflow_name(name)) is None]
     (first, _) = sorted((project / "models" / "r" / "records").iterdir())
     record = pq.read_table(first).to_pylist()[0]
     assert record["gold"] is None and record["certainty"] > 0 and 0 <= record["cluster"] <= 1

@@ -17,6 +17,7 @@ from world import TRAINING
 
 from judgefree.data.tables import SCHEMA, write_parquet
 from judgefree.files import listing, pretty_json, read_json, seal, write_atomic
+from judgefree.registry.catalogue import describe, mlflow_name
 from judgefree.texts import read_texts
 from judgefree.training.run import train
 
@@ -96,6 +97,8 @@ def test_srrl_trains_and_keeps_its_memory(project: Path) -> None:
     resolve(project, "srrl", SRRL)
     train("r", project)
     rows = {row["step"]: row for row in pq.read_table(project / "models" / "r" / "history.parquet").to_pylist()}
+    metrics = rows[8].keys() - {"step"}
+    assert "validation/ungraded" in metrics and not [name for name in metrics if describe(mlflow_name(name)) is None]
     by_step: dict[int, list[dict[str, Any]]] = {}
     for row in records(project):
         by_step.setdefault(row["step"], []).append(row)

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from safetensors import SafetensorError, safe_open
 
 from judgefree.bases import gguf, hub, scratch
-from judgefree.config import Base, FolderBase, GgufBase, HubBase, ScratchBase
+from judgefree.config_data import Base, FolderBase, GgufBase, HubBase, ScratchBase
 from judgefree.errors import JudgefreeError
 from judgefree.files import key_of, listing, publish, seal, writing
 

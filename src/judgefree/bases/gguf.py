@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from judgefree.config import GgufBase
+from judgefree.config_data import GgufBase
 from judgefree.errors import JudgefreeError
 from judgefree.files import sha256_file
 

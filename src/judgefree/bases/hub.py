@@ -10,7 +10,7 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 from huggingface_hub.utils import httpx
 
-from judgefree.config import FolderBase, HubBase
+from judgefree.config_data import FolderBase, HubBase
 from judgefree.errors import JudgefreeError, MayPass, first_line
 from judgefree.files import read_json
 

@@ -10,9 +10,10 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from judgefree.config import ScratchBase
-from judgefree.data import arithmetic
+from judgefree.config_data import ScratchBase
+from judgefree.data import arithmetic, orders
 
+VOCABULARIES = {"arithmetic": arithmetic.vocabulary, "orders": orders.vocabulary}
 PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
 ROLES = ["<system>", "<user>", "<assistant>"]
 CHAT_TEMPLATE = (
@@ -27,7 +28,7 @@ def build(settings: ScratchBase, folder: Path) -> str:
 
     Returns the source for the manifest. The global random state is left as it was.
     """
-    tokenizer = build_tokenizer(arithmetic.vocabulary(settings.max_value), settings.max_length)
+    tokenizer = build_tokenizer(VOCABULARIES[settings.vocabulary](settings.max_value), settings.max_length)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=settings.hidden_size,

@@ -11,15 +11,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Literal
 
-from judgefree.config import ArithmeticData
+from judgefree.config_data import ArithmeticData
+from judgefree.data.generated import MARKER, NEAR_MISS, unseen
 from judgefree.episodes import stream_seed
-from judgefree.errors import JudgefreeError
 
 Kind = Literal["right", "slip", "skip", "guess"]
-
-MARKER = "####"
-DRAWS_PER_ROW = 1000
-NEAR_MISS = 3  # a slip misses the true value by at most this much
 
 
 @dataclass(frozen=True)
@@ -119,7 +115,10 @@ def _split(settings: ArithmeticData, split: str, size: int) -> Iterator[dict[str
     seen: set[str] = set()
     rng = random.Random(stream_seed("arithmetic", settings.seed, split))
     for index in range(size):
-        question, start, moves = _unseen(settings, split, rng, seen)
+        question, (start, moves) = unseen(
+            "arithmetic", split, lambda: _drawn(settings, rng), seen,
+            "ask for fewer rows, raise max_value or max_steps, or add the template `story`",
+        )  # fmt: skip
         text = None
         if split == "train":
             # A stream of its own: other shares leave the questions as they are.
@@ -134,26 +133,12 @@ def _split(settings: ArithmeticData, split: str, size: int) -> Iterator[dict[str
         }
 
 
-def _unseen(settings: ArithmeticData, split: str, rng: random.Random, seen: set[str]) -> tuple[str, int, list[int]]:
-    """A question of this split that is not in `seen` (where it is added), and its numbers."""
-    for _ in range(DRAWS_PER_ROW):
-        template = rng.choice(settings.templates)
-        steps = rng.randint(settings.min_steps, settings.max_steps)
-        start, moves = _numbers(rng, steps, settings.max_value)
-        question = _chain(start, moves) if template == "chain" else _story(rng, start, moves)
-        if _home(question) == split and question not in seen:
-            seen.add(question)
-            return question, start, moves
-    raise JudgefreeError(
-        f"data of kind arithmetic: no new {split} question in {DRAWS_PER_ROW} draws after {len(seen)} different ones",
-        "ask for fewer rows, raise max_value or max_steps, or add the template `story`",
-    )
-
-
-def _home(question: str) -> str:
-    """The split that a question belongs to: 70 % train, 10 % validation, 20 % test."""
-    tenth = stream_seed("arithmetic", question) % 10
-    return "test" if tenth < 2 else "validation" if tenth < 3 else "train"
+def _drawn(settings: ArithmeticData, rng: random.Random) -> tuple[str, tuple[int, list[int]]]:
+    """A question and its numbers."""
+    template = rng.choice(settings.templates)
+    steps = rng.randint(settings.min_steps, settings.max_steps)
+    start, moves = _numbers(rng, steps, settings.max_value)
+    return _chain(start, moves) if template == "chain" else _story(rng, start, moves), (start, moves)
 
 
 def _numbers(rng: random.Random, steps: int, max_value: int) -> tuple[int, list[int]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from judgefree.config import Quality
+from judgefree.config_data import Quality
 from judgefree.errors import JudgefreeError
 
 Verdict = dict[str, list[dict[str, Any]]]

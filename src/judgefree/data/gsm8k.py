@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from judgefree.config import Gsm8kData
+from judgefree.config_data import Gsm8kData
 from judgefree.data.rows import NO_GOLD, UNPARSED, BadRow, text_of
 from judgefree.data.sources import Source, read
 

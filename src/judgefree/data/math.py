@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from judgefree.config import MathData
+from judgefree.config_data import MathData
 from judgefree.data.rows import NO_GOLD, BadRow, text_of
 from judgefree.data.sources import Source, read
 from judgefree.scoring.answers import extract

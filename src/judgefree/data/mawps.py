@@ -4,7 +4,7 @@ import math
 from decimal import Decimal
 from typing import Any
 
-from judgefree.config import MawpsData
+from judgefree.config_data import MawpsData
 from judgefree.data.rows import NO_GOLD, UNPARSED, BadRow, text_of
 from judgefree.data.sources import Source, read_mirror
 

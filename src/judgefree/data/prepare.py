@@ -15,8 +15,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from judgefree.config import ArithmeticData, Data, Gsm8kData, MathData, MawpsData, Quality
-from judgefree.data import arithmetic, checks, gsm8k, mawps, quarantine
+from judgefree.config_data import ArithmeticData, Data, Gsm8kData, MathData, MawpsData, OrdersData, Quality
+from judgefree.data import arithmetic, checks, gsm8k, mawps, orders, quarantine
 from judgefree.data import math as math_data
 from judgefree.data.leakage import Tokens, near_overlaps, overlaps, tokens
 from judgefree.data.quarantine import Quarantine
@@ -29,7 +29,7 @@ from judgefree.files import canonical_json, key_of, pretty_json, publish, seal, 
 from judgefree.scoring.answers import canonical_key
 from judgefree.scoring.grader import Grader
 
-Settings = ArithmeticData | Gsm8kData | MathData | MawpsData
+Settings = ArithmeticData | OrdersData | Gsm8kData | MathData | MawpsData
 
 SPLITS = ("test", "validation", "train")  # the order in which a question belongs to one split only
 GRADER_WORKERS, GRADER_TIMEOUT_S = 2, 20.0  # far above any sound answer: a slow machine must not change the data
@@ -80,15 +80,16 @@ def _sources(settings: Settings, root: Path) -> tuple[list[Source], Callable[[di
             return math_data.load(settings, root), math_data.parse
         case MawpsData():
             return mawps.load(settings), mawps.parse
-        case ArithmeticData():
+        case ArithmeticData() | OrdersData():
+            world = arithmetic.rows(settings) if isinstance(settings, ArithmeticData) else orders.rows(settings)
             return [
                 Source(
                     split,
-                    f"arithmetic/{split}",
+                    f"{settings.kind}/{split}",
                     [RawRow(place, canonical_json(row), row) for place, row in enumerate(rows)],
                     {"kind": "generator", "seed": settings.seed},
                 )
-                for split, rows in arithmetic.rows(settings).items()
+                for split, rows in world.items()
             ], dict
 
 
@@ -246,6 +247,8 @@ def _manifest(
         "rows": {split: len(rows) for split, rows in splits.items()},
         "rows_read": {source.split: len(source.rows) for source in sources},
         "quarantined": refused.counts(),
-        "near_overlap": "equality only (generated text)" if settings.kind == "arithmetic" else "n-grams",
+        "near_overlap": "equality only (generated text)"
+        if isinstance(settings, ArithmeticData | OrdersData)
+        else "n-grams",
         "sources": origin,
     }

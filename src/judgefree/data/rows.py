@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from judgefree.config import Quality
+from judgefree.config_data import Quality
 from judgefree.data.leakage import Tokens
 
 NO_GOLD, UNPARSED = "no gold answer", "gold does not parse"

@@ -61,7 +61,7 @@ def read(
     else:
         kind, folder, patterns = "hub", _download(identity, revision, layouts, mirror), layouts
     files, rows = _read_files(folder, patterns)
-    facts: dict[str, Any] = {"kind": kind, "id": identity, "files": files}
+    facts: dict[str, Any] = {"kind": kind, "id": identity, "patterns": list(patterns), "files": files}
     if kind == "hub":
         facts["revision"] = revision
     return Source(split, label, rows, facts)
@@ -70,7 +70,7 @@ def read(
 def read_mirror(split: str, label: str, patterns: Sequence[str]) -> Source:
     """Read a split that exists in the mirror only. Raises JudgefreeError when there is no mirror or no such file."""
     files, rows = _read_files(mirror_folder(), patterns)
-    return Source(split, label, rows, {"kind": "mirror", "files": files})
+    return Source(split, label, rows, {"kind": "mirror", "patterns": list(patterns), "files": files})
 
 
 def mirror_folder() -> Path:
@@ -106,12 +106,18 @@ def _download(identity: str, revision: str, layouts: Sequence[str], mirror: Sequ
         ) from error
 
 
-def _read_files(folder: Path, patterns: Sequence[str]) -> tuple[dict[str, str], list[RawRow]]:
-    """sha256 by relative name, and all rows, of the files that the first matching pattern names."""
+def matching(folder: Path, patterns: Sequence[str]) -> list[Path]:
+    """The files that are read: of the first pattern that matches any."""
     for pattern in patterns:
         if paths := sorted(path for path in folder.glob(pattern) if path.is_file()):
-            break
-    else:
+            return paths
+    return []
+
+
+def _read_files(folder: Path, patterns: Sequence[str]) -> tuple[dict[str, str], list[RawRow]]:
+    """sha256 by relative name, and all rows, of the files that are read."""
+    paths = matching(folder, patterns)
+    if not paths:
         raise JudgefreeError(f"{folder} holds no file {' or '.join(patterns)}", "add the file, or correct the folder")
     rows: list[RawRow] = []
     for path in paths:

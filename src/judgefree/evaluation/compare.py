@@ -48,6 +48,8 @@ def compare(root: Path) -> None:
         members = {name: model for name, model in models.items() if suite in model["suites"]}
         if members:
             suites[suite] = compare_suite(suite, models, {name: reports[name] for name in members}, options)
+            if retry := settings["suites"][suite].get("retry"):
+                suites[suite]["retry"] = retry["procedure"]
     training = {name: _training(models[name], report) for name, report in reports.items() if report.training}
     table = _rounded({**options, "suites": suites, "training": training})
     curves = {name: (models[name]["arm"], report.history) for name, report in reports.items()

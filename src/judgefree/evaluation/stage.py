@@ -20,8 +20,8 @@ ITEMS, METRICS, HISTORY, TRAINING, TEST = (
 
 _SOURCE = Path(__file__).parents[1]
 _CODE = (
-    "evaluation/loading.py", "evaluation/statistics.py", "evaluation/suites.py", "sampling", "scoring",
-    "data/heldout.py", "data/tables.py", "episodes.py", "files.py", "prompting.py",
+    "evaluation/loading.py", "evaluation/retry.py", "evaluation/statistics.py", "evaluation/suites.py", "sampling",
+    "scoring", "data/heldout.py", "data/tables.py", "episodes.py", "files.py", "prompting.py",
 )  # fmt: skip
 _TRAINING_FACTS = ("method", "seed", "select", "steps", "selected_step", "status", "collapse")
 
@@ -75,6 +75,7 @@ def _facts(plan: Mapping[str, Any], suite: str, model_sha256: str) -> dict[str, 
         "grading_timeout_s": plan["grading"]["timeout_s"],
         "threads": plan["threads"],
         "code_sha256": code_hash(_SOURCE / part for part in _CODE),
+        **({"texts": plan["texts"][suite]} if "retry" in settings else {}),
     }
     return {"key": key_of(facts), **facts}
 
@@ -105,7 +106,9 @@ def _compute(name: str, root: Path, missing: Mapping[str, Mapping[str, Any]], se
                 loaded = {place: load_model(model_folder, *place)}
             console.print(f"{name} on {suite_name} ...")
             prompt = config.PromptFormat.model_validate(facts["prompt"])
-            items, metrics = run_suite(*loaded[place], load_test(test, suite.items), suite, prompt, grader)
+            items, metrics = run_suite(
+                *loaded[place], load_test(test, suite.items), suite, prompt, grader, facts.get("texts", {})
+            )
             if max(metrics["ungraded"], metrics.get("sampled/ungraded", 0.0)) > UNGRADED_LIMIT:
                 console.print(
                     f"[yellow]{name} on {suite_name}: the grader gave up on more than {UNGRADED_LIMIT:.0%} of the "

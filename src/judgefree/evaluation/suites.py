@@ -6,7 +6,8 @@ its own share `ungraded`; more than UNGRADED_LIMIT of it is worth a warning. "un
 fault of the completion, so simply not correct.
 """
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +16,14 @@ import pandas as pd
 from rich.console import Console
 from rich.progress import track
 
-from judgefree.config import PromptFormat, Sampling, Suite
+from judgefree.config import PromptFormat, Retry, Sampling, Suite
 from judgefree.episodes import Completion, Example, Prompt
 from judgefree.errors import JudgefreeError
+from judgefree.evaluation.retry import Course, Request, try_again
 from judgefree.evaluation.statistics import mean_and_error
-from judgefree.prompting import encode_question
+from judgefree.prompting import encode_message, encode_question
 from judgefree.sampling.rules import end_ids
-from judgefree.sampling.transformers_engine import sample
+from judgefree.sampling.transformers_engine import max_positions, sample
 from judgefree.scoring.answers import final_answer
 from judgefree.scoring.grader import Grader
 from judgefree.scoring.passk import pass_at_k
@@ -45,7 +47,13 @@ class Judged:
 
 
 def run_suite(
-    model: Any, tokenizer: Any, examples: Sequence[Example], suite: Suite, prompt: PromptFormat, grader: Grader
+    model: Any,
+    tokenizer: Any,
+    examples: Sequence[Example],
+    suite: Suite,
+    prompt: PromptFormat,
+    grader: Grader,
+    texts: Mapping[str, str] | None = None,
 ) -> tuple[pd.DataFrame, dict[str, float]]:
     """Items and metrics of a suite on the test examples, which need gold answers.
 
@@ -57,6 +65,11 @@ def run_suite(
     mean lengths length, length_right, length_wrong; with `samples`, at the suite's temperature: sampled/accuracy and
     sampled/pass@k for each listed k, each with _se, and the same shares and lengths. Standard errors are over items.
     What does not exist (the error of a single item, the length of no right answers) is left out.
+
+    With `retry` (texts: those of its prompt file) all of the above are of each item's last attempt; under reflexion, which
+    asks the gold answers which attempts failed, pass@1 is then no pass@1 of a policy. Items have more columns: rounds
+    (attempts after the first), tokens (sampled for the item in all), first_correct and too_long (it ended since a prompt
+    had no room). Metrics too: first/pass@1 with _se, the means retry/rounds and retry/tokens, the count retry/too_long.
 
     Raises JudgefreeError for no examples, an example without gold answer, or a prompt that leaves the model no room.
     """
@@ -70,9 +83,20 @@ def run_suite(
     first, rest = judged[: len(golds)], judged[len(golds) :]
     n = suite.samples or 0
     groups = [rest[start : start + n] for start in range(0, len(rest), n)] if n else [[] for _ in golds]
-    items = pd.DataFrame([_item(*row) for row in zip(examples, first, groups, strict=True)])
+    courses: list[Course] = []
+    last = first
+    if suite.retry:
+        courses = _courses(model, tokenizer, examples, greedy, suite.retry, suite, prompt, grader, texts or {})
+        last = _judge([(gold, one.completion) for gold, one in zip(golds, courses, strict=True)], prompt, grader)
+    items = pd.DataFrame([_item(*row) for row in zip(examples, last, groups, strict=True)])
     metrics: dict[str, float] = {"items": len(items)}
-    metrics |= _with_error("pass@1", items["correct"]) | _shape(first)
+    metrics |= _with_error("pass@1", items["correct"]) | _shape(last)
+    if courses:
+        added = pd.DataFrame([_ways(*row) for row in zip(first, courses, strict=True)])
+        items = pd.concat([items, added], axis="columns")
+        metrics |= _with_error("first/pass@1", added["first_correct"])
+        metrics |= {f"retry/{name}": float(added[name].mean()) for name in ("rounds", "tokens")}
+        metrics["retry/too_long"] = float(added["too_long"].sum())
     if n:
         n_correct = items["n_correct"]
         metrics |= _with_error("sampled/accuracy", n_correct / n)
@@ -120,6 +144,34 @@ def _complete(
     return results
 
 
+def _courses(
+    model: Any,
+    tokenizer: Any,
+    examples: Sequence[Example],
+    firsts: Sequence[Completion],
+    retry: Retry,
+    suite: Suite,
+    prompt: PromptFormat,
+    grader: Grader,
+    texts: Mapping[str, str],
+) -> list[Course]:
+    """The items' ways through further attempts (evaluation/retry.py) by this model, decoding greedily, and this grader."""
+    room = (max_positions(model) or math.inf) - suite.max_completion_tokens  # all attempts have the same length limit
+    longest = min(room, retry.max_prompt_tokens or math.inf)
+
+    def ask(requests: Sequence[Request]) -> list[Completion | None]:
+        encoded = [(encode_question if one.framed else encode_message)(tokenizer, prompt, one.text) for one in requests]
+        prompts = [Prompt(ids, one.key) for one, ids in zip(requests, encoded, strict=True) if len(ids) <= longest]
+        said = iter(_complete(model, tokenizer, prompts, 1, suite, prompt, greedy=True))
+        return [next(said)[0] if len(ids) <= longest else None for ids in encoded]
+
+    def failed(courses: Sequence[Course]) -> list[bool]:
+        judged = _judge([(str(one.example.answer), one.completion) for one in courses], prompt, grader)
+        return [not one.correct and one.verdict not in UNGRADED for one in judged]
+
+    return try_again(retry, texts, examples, firsts, ask, failed)
+
+
 def _judge(rows: Sequence[tuple[str, Completion]], prompt: PromptFormat, grader: Grader) -> list[Judged]:
     """Grade (gold, completion) rows; equal answers to equal golds are graded once."""
     answers = [final_answer(completion, prompt.answer) for _, completion in rows]
@@ -148,6 +200,15 @@ def _item(example: Example, greedy: Judged, sampled: Sequence[Judged]) -> dict[s
         "n_samples": len(sampled),
         "n_correct": sum(one.correct for one in sampled),
         "n_ungraded": sum(one.verdict in UNGRADED for one in sampled),
+    }
+
+
+def _ways(first: Judged, course: Course) -> dict[str, Any]:
+    return {
+        "rounds": course.rounds,
+        "tokens": course.tokens,
+        "first_correct": first.correct,
+        "too_long": course.too_long,
     }
 
 

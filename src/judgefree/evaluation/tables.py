@@ -17,6 +17,10 @@ from judgefree.files import read_json
 
 TERMINAL_WIDTH = 100
 _NAMES = {"pass@1": "pass@1", "sampled/accuracy": "sampled"}
+_RETRIES = {
+    "reflexion": "; Reflexion: asks the gold answers which attempts failed, so this is no pass@1 of a policy",
+    "self_refine": "; Self-Refine: of the last attempt",
+}
 
 
 @dataclass(frozen=True)
@@ -88,8 +92,12 @@ def _scores(suite: str, result: Mapping[str, Any], all_columns: bool) -> Grid:
         lengths = [key for key in ("length", "length_right", "length_wrong", "sampled/length") if key in present]
     else:
         pass_at = pass_at[-1:]
+    tries = [key for key in ("retry/rounds", "retry/tokens") if key in present]
+    shares = [key for key in ("first/pass@1",) if key in present] + shares
+    lengths += tries
     header = ["arm", "method", "seeds", *(_NAMES[measure] for measure in measures)]
-    header += [key.removeprefix("sampled/") for key in pass_at] + [*shares, *lengths]
+    header += [key.removeprefix("sampled/") for key in pass_at]
+    header += [key.removeprefix("retry/") for key in (*shares, *lengths)]
     rows = []
     for row in arms:
         metrics = row["metrics"]
@@ -98,7 +106,8 @@ def _scores(suite: str, result: Mapping[str, Any], all_columns: bool) -> Grid:
         cells += [_percent(metrics.get(key)) for key in (*pass_at, *shares)]
         rows.append(cells + [f"{metrics[key]:.1f}" if key in metrics else "-" for key in lengths])
     rough = "; so few items that intervals are rough" if result["rough"] else ""
-    return Grid(f"{suite} ({result['items']} items{rough})", header, rows, left=2)
+    retry = _RETRIES.get(result.get("retry", ""), "")
+    return Grid(f"{suite} ({result['items']} items{rough}{retry})", header, rows, left=2)
 
 
 def _starts(result: Mapping[str, Any]) -> Grid:

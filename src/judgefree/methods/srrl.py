@@ -32,7 +32,6 @@ State between steps: the memory and the number of rollouts played.
 """
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -45,7 +44,7 @@ from judgefree.advantages import group_advantages, group_rows
 from judgefree.config import Count, Strict
 from judgefree.episodes import Completion, Example, Policy, Prompt, Rollout, Turn, stream_seed
 from judgefree.errors import JudgefreeError, PromptTooLong
-from judgefree.prompting import fill
+from judgefree.prompting import fill, guidelines
 from judgefree.scoring.answers import final_answer
 from judgefree.scoring.grader import REWARD
 
@@ -60,7 +59,6 @@ TEXTS = {
     "second": ("guidelines", "question"),
 }
 ATTEMPT, REVIEW, SECOND, DISTILLED = "attempt", "review", "second", "distilled"
-_GUIDELINES = re.compile(r"<prompt>((?:(?!<prompt>).)*?)</prompt>", re.DOTALL)  # an unclosed tag is passed over
 _TOKEN = r"\w+|[^\w\s]"  # words and numbers, and each operator
 
 
@@ -271,11 +269,6 @@ class Srrl:
             if one.reward >= 1 and one.follows
         ]
         self.memory = [*self.memory, *policy.gather(verified)][-self.options.memory.size :]
-
-
-def guidelines(review: str) -> str | None:
-    """The text inside the last closed <prompt> tag that holds any; None where there is none. Time is linear."""
-    return next((text for found in reversed(_GUIDELINES.findall(review)) if (text := found.strip())), None)
 
 
 def nearest(stored: Sequence[str], asked: Sequence[str]) -> list[int]:

@@ -7,6 +7,7 @@ from judgefree.errors import JudgefreeError
 from judgefree.files import MANIFEST
 from judgefree.params import Params
 from judgefree.registry.facts import ModelFacts, read_model, reports_of
+from judgefree.registry.states import run_keys
 from judgefree.registry.sync import read_history
 from judgefree.training.history import OWN_SIGNAL, VALIDATION
 
@@ -43,8 +44,9 @@ def best_run(root: Path, params: Params, task: str, suite: str) -> tuple[Candida
     """
     found: list[Candidate] = []
     passed_over: dict[str, str] = {}
+    keys = run_keys(root)
     for name in (name for name, run in params.runs.items() if run.dataset == task):
-        one = _candidate(root, name, suite, params.gates.rank_by)
+        one = _candidate(root, params, name, suite, keys[name])
         if isinstance(one, Candidate):
             found.append(one)
         else:
@@ -61,15 +63,25 @@ def best_run(root: Path, params: Params, task: str, suite: str) -> tuple[Candida
     return best, passed_over
 
 
-def _candidate(root: Path, name: str, suite: str, rank_by: str) -> Candidate | str:
+def _candidate(root: Path, params: Params, name: str, suite: str, key: str | JudgefreeError) -> Candidate | str:
     if not (root / "models" / name / MANIFEST).is_file():
         return "not trained yet"
     model = read_model(root, name)
     if model.status != "finished":
         return f"its training {model.status}"
-    if suite not in reports_of(root, name):
+    if isinstance(key, JudgefreeError):
+        return key.problem
+    if model.key != key:
+        return "its settings, inputs or code have changed since it was trained"
+    reports = reports_of(root, name)
+    if suite not in reports:
         return f"these weights are not evaluated on {suite}"
-    metric = VALIDATION if rank_by == "validation" else OWN_SIGNAL
+    plain = params.model_dump(mode="json", exclude_none=True)
+    if (reports[suite]["suite"], reports[suite]["prompt"]) != (
+        plain["suites"][suite], plain["prompts"][params.suites[suite].dataset],
+    ):  # fmt: skip
+        return f"suite {suite} or its prompt has changed since these weights were evaluated"
+    metric = VALIDATION if params.gates.rank_by == "validation" else OWN_SIGNAL
     score = read_history(root / "models" / name / "history.parquet").get(model.selected_step, {}).get(metric)
     if score is None:
         return f"{metric} was not measured at its step {model.selected_step}"

@@ -70,6 +70,7 @@ CATALOGUE = (
     Metric("grad_norm", "norm", 0, None, "norm of the gradient before clipping"),
     Metric("learning_rate", "rate", 0, None, "learning rate of the step"),
     Metric("kl", "nats/token", None, None, "KL divergence from the reference policy (k3)"),
+    _share("kl/clamped", "tokens whose log ratio to the reference policy was cut off before KL divergence was taken"),
     Metric("entropy", "nats/token", 0, None, "mean entropy of the policy's next-token distribution"),
     _share("mean_token_accuracy", "demonstration tokens that are the most probable ones (supervised)"),
     _tokens("num_tokens", "tokens trained on so far"),
@@ -85,6 +86,7 @@ CATALOGUE = (
     _share("completions/clipped_ratio", "completions cut off at the length limit"),
     _share("completions/unparsed_ratio", "completions without a readable final answer"),
     _share("validation/pass_at_1", "validation rows answered right, greedy"),
+    _share("validation/ungraded", "validation rows that the grader gave up on; they are left out of pass@1"),
     _tokens("validation/mean_length", "mean length of the greedy answers to the validation rows"),
     Metric("step_time", "seconds", 0, None, "wall-clock time since the step before; where the run was trained here"),
     Metric(NONFINITE, "count", 0, None, "values left out so far because they were infinite or no number"),
@@ -97,6 +99,14 @@ CATALOGUE = (
     _tokens("eval/*/length", "mean length of the greedy completions"),
     _tokens("eval/*/length_right", "mean length of the right ones"),
     _tokens("eval/*/length_wrong", "mean length of the wrong ones"),
+    _share(
+        "eval/*/first/pass_at_1", "first attempts that are right, of a suite that tries again; its pass@1 is the last's"
+    ),
+    Metric("eval/*/retry/rounds", "attempts", 0, None, "mean number of attempts after the first"),
+    _tokens(
+        "eval/*/retry/tokens", "mean number of tokens sampled for an item: all attempts and what is said about them"
+    ),
+    Metric("eval/*/retry/too_long", "items", 0, None, "items that kept an attempt since the next prompt had no room"),
     _share("eval/*/sampled/accuracy", "right completions among all sampled ones"),
     _share("eval/*/sampled/pass_at_*", "unbiased pass@k: an item counts when one of k samples is right"),
     _share("eval/*/sampled/unparsed", "sampled completions without a readable final answer"),
@@ -106,6 +116,7 @@ CATALOGUE = (
     _tokens("eval/*/sampled/length_right", "mean length of the right ones"),
     _tokens("eval/*/sampled/length_wrong", "mean length of the wrong ones"),
     Metric("eval/*/*_se", "as the metric", 0, None, "standard error of the metric over items"),
+    Metric("eval/*/first/*_se", "as the metric", 0, None, "standard error of the metric over items"),
     Metric("eval/*/sampled/*_se", "as the metric", 0, None, "standard error of the metric over items"),
 )
 

@@ -31,7 +31,7 @@ class Finding:
 
 def examine(root: Path) -> list[Finding]:
     """All findings, the gravest first; an empty list where all is well. Changes nothing."""
-    checks = (_versions, _store, _locks, _disk, _halves, _work)
+    checks = (_versions, _store, _merge, _locks, _disk, _halves, _work)
     return [finding for check in checks for finding in check(root)]
 
 
@@ -89,6 +89,16 @@ def _store(root: Path) -> list[Finding]:
     except JudgefreeError as error:
         return [Finding(error.problem, error.fix)]
     return []
+
+
+def _merge(root: Path) -> list[Finding]:
+    path = root / "dvc.lock"
+    if not path.is_file() or not any(line.startswith("<<<<<<< ") for line in path.read_text("utf-8").splitlines()):
+        return []
+    command = (
+        "git checkout --ours dvc.lock && dvc repro (what the other side changed is made again or comes from the cache)"
+    )
+    return [Finding(f"{path} holds the marks of a merge conflict, and DVC cannot read it", command)]
 
 
 def _locks(root: Path) -> list[Finding]:

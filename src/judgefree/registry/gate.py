@@ -51,7 +51,7 @@ class Guard:
 @dataclass(frozen=True)
 class Judgement:
     """What the items say. better, worse: items on which the candidate scored higher, lower; items_needed: how many
-    would show the observed difference, None where none would or where they are enough; ungraded: the shares of the
+    the reason asks for, None where more would not help or these are enough; ungraded: the shares of the
     measured completions on which the grader gave up, the candidate's and the other's."""
 
     decision: Decision
@@ -111,16 +111,15 @@ def judge(suite: str, candidate: Report, reference: Report, gates: Gates, compar
     prefix = "" if gates.measure == "pass@1" else "sampled/"
     guards = _guards(candidate.metrics, reference.metrics, prefix, gates)
     ungraded = candidate.metrics[f"{prefix}ungraded"], reference.metrics[f"{prefix}ungraded"]
-    decision, reason = _decide(len(paired), gain, needed, guards, gates)
+    decision, reason, asked = _decide(len(paired), gain, needed, guards, gates)
     if max(ungraded) > UNGRADED_LIMIT:
-        needed = None  # more items of that kind would show nothing
+        asked = None  # more items of that kind would show nothing
         shares = f"{ungraded[0]:.2%} of the candidate's completions and {ungraded[1]:.2%} of the other's"
         decision = "HOLD"
         reason = f"the grader gave up on {shares}, more than {UNGRADED_LIMIT:.0%}; raise grading.timeout_s"
     return Judgement(
         decision, reason, gates.measure, len(paired), (float(scores["new"].mean()), float(scores["old"].mean())), gain,
-        int((paired > 0).sum()), int((paired < 0).sum()),
-        needed if decision == "HOLD" else None, guards, ungraded,
+        int((paired > 0).sum()), int((paired < 0).sum()), asked, guards, ungraded,
     )  # fmt: skip
 
 
@@ -134,23 +133,25 @@ def items_needed(differences: NDArray[np.float64], margin: float, confidence: fl
     return math.floor((z * float(differences.std(ddof=1)) / above) ** 2) + 1
 
 
-def _decide(items: int, gain: Interval, needed: int | None, guards: list[Guard], gates: Gates) -> tuple[Decision, str]:
+def _decide(
+    items: int, gain: Interval, needed: int | None, guards: list[Guard], gates: Gates
+) -> tuple[Decision, str, int | None]:
+    """The decision, its reason, and the number of items that the reason asks for, if it asks for any."""
     measured = f"{100 * gain.value:+.2f} points [{100 * gain.low:+.2f}, {100 * gain.high:+.2f}]"
     if items < gates.min_items:
         enough = max(gates.min_items, needed or 0)
-        return "HOLD", f"{measured} on only {items} items; {enough} are needed"
+        return "HOLD", f"{measured} on only {items} items; {enough} are needed", enough
     if broken := [guard for guard in guards if not guard.held]:
-        return "REJECT", "; ".join(
-            f"{guard.name} went from {guard.reference:.3g} to {guard.candidate:.3g}, beyond its limit"
-            for guard in broken
-        )
+        went = [f"{guard.name} went from {guard.reference:.3g} to {guard.candidate:.3g}" for guard in broken]
+        return "REJECT", "; ".join(f"{one}, beyond its limit" for one in went), None
     if gain.high < 0:
-        return "REJECT", f"{measured}: worse"
+        return "REJECT", f"{measured}: worse", None
     if gain.low > gates.margin:
-        return "PROMOTE", f"{measured}, above the margin of {100 * gates.margin:g}"
+        return "PROMOTE", f"{measured}, above the margin of {100 * gates.margin:g}", None
     if needed:
-        return "HOLD", f"{measured} may be chance; {max(needed, items + 1)} items are needed to show that difference"
-    return "HOLD", f"{measured}: not better by more than the margin of {100 * gates.margin:g}"
+        more = max(needed, items + 1)
+        return "HOLD", f"{measured} may be chance; {more} items are needed to show that difference", more
+    return "HOLD", f"{measured}: not better by more than the margin of {100 * gates.margin:g}", None
 
 
 def _scores(items: pd.DataFrame, measure: str, suite: str) -> NDArray[np.float64]:

@@ -114,6 +114,7 @@ def answer_again(root: Path, packed: Path, facts: dict[str, Any], content: str, 
                 suite,
                 PromptFormat.model_validate(facts["prompt"]),
                 grader,
+                facts.get("texts", {}),
             )
     made_from = {name: value for name, value in facts.items() if name not in ("key", "files")} | {
         "model_sha256": content

@@ -17,6 +17,7 @@ import pandas as pd
 from mlflow.entities.model_registry import ModelVersion
 
 from judgefree.check import checked
+from judgefree.config import PromptFormat
 from judgefree.errors import JudgefreeError
 from judgefree.files import MANIFEST, key_of, publish, read_json, verify, write_atomic
 from judgefree.params import Params
@@ -61,7 +62,7 @@ def register(root: Path, task: str) -> Verdict:
     sync(root)
     store = open_store(root)
     candidate, passed_over = best_run(root, params, task, suite)
-    version = make_version(store, params, task, suite, candidate.model)
+    version = make_version(store, task, suite, candidate.model)
     judged = _Candidate(store, params, task, suite, candidate.model, version, passed_over)
     verdict = settle(store, version.name, int(version.version), judged.gate)
     if verdict.judgement:  # without one, as on a night that brought nothing new, the last verdict stands
@@ -76,9 +77,10 @@ def rollback(root: Path, task: str) -> Rollback:
     return Rollback(task, was, now)
 
 
-def make_version(store: Store, params: Params, task: str, suite: str, model: ModelFacts) -> ModelVersion:
-    """The version that holds the present content of models/<model>, with the report that it is judged by."""
-    folder = store.root / "models" / model.name
+def make_version(store: Store, task: str, suite: str, model: ModelFacts) -> ModelVersion:
+    """The version that holds the present content of models/<model>, with the report that it is judged by and the prompt
+    of that report."""
+    folder, report = store.root / "models" / model.name, store.root / "reports" / "runs" / model.name / suite
     run = find_model_run(store, model)
     tags = {
         KEY: model.key, NAME: model.name, "task": task, "method": str(model.method), "seed": str(model.seed),
@@ -89,15 +91,15 @@ def make_version(store: Store, params: Params, task: str, suite: str, model: Mod
 
     def log_model(content: dict[str, str]) -> str:
         verify(folder)
-        settings = params.suites[suite]
-        return package.log_model(store, model, folder, run.info.run_id, params.prompts[settings.dataset],
-                                 settings.max_completion_tokens, content)  # fmt: skip
+        facts = read_json(report / MANIFEST)
+        return package.log_model(store, model, folder, run.info.run_id, PromptFormat.model_validate(facts["prompt"]),
+                                 facts["suite"]["max_completion_tokens"], content)  # fmt: skip
 
     name = registered_name(task)
     version = find_or_create_version(
         store, name, model_sha256(store.root, model.name), tags, run.info.run_id, log_model
     )
-    keep_report(store, version, store.root / "reports" / "runs" / model.name / suite)
+    keep_report(store, version, report)
     return version
 
 
@@ -131,13 +133,11 @@ class _Candidate:
             reason = f"it was rolled back on {when}; remove its tag {ROLLED_BACK} in MLflow to let it stand again"
             return self._verdict("HOLD", reason, champion, "nothing")
         report = self.store.root / "reports" / "runs" / self.model.name / self.suite
+        wanted = read_json(report / MANIFEST)
         if champion is None:
-            against, other = f"its base {self.model.base}", self._base_report()
+            against, other = f"its base {self.model.base}", self._base_report(wanted)
         else:
-            against, other = (
-                f"champion version {champion}",
-                self._champion_report(champion, read_json(report / MANIFEST)),
-            )
+            against, other = f"champion version {champion}", self._champion_report(champion, wanted)
         judgement = judge(self.suite, _read(report), _read(other), self.params.gates, self.params.compare)
         stands = int(self.version.version) if judgement.decision == "PROMOTE" else champion
         return self._verdict(judgement.decision, judgement.reason, stands, against, judgement)
@@ -151,12 +151,19 @@ class _Candidate:
     def _tags(self, version: int) -> dict[str, str]:
         return dict(self.store.client.get_model_version(self.version.name, str(version)).tags)
 
-    def _base_report(self) -> Path:
+    def _base_report(self, wanted: Mapping[str, Any]) -> Path:
+        """The base's answers. Raises JudgefreeError where there are none under the conditions of the candidate's."""
         base = str(self.model.base)
-        if self.suite not in reports_of(self.store.root, base):
+        reports = reports_of(self.store.root, base)
+        if self.suite not in reports:
             raise JudgefreeError(
                 f"{self.task} has no champion, and base {base} is not evaluated on {self.suite} to compare with",
                 f"add {self.suite} to bases.{base}.suites and run `dvc repro`",
+            )
+        if differ := _differ(reports[self.suite], wanted):
+            raise JudgefreeError(
+                f"base {base} and {self.model.name} are not evaluated on {self.suite} alike: {differ} differ",
+                "run `dvc repro`",
             )
         return self.store.root / "reports" / "runs" / base / self.suite
 
@@ -170,7 +177,7 @@ class _Candidate:
         for folder in (present, kept):
             if (folder / MANIFEST).is_file():
                 facts = read_json(folder / MANIFEST)
-                if facts["model_sha256"] == content and _conditions(facts) == _conditions(wanted):
+                if facts["model_sha256"] == content and not _differ(facts, wanted):
                     return folder
         with tempfile.TemporaryDirectory() as place:
             fresh = Path(place) / self.suite
@@ -185,9 +192,10 @@ def _read(report: Path) -> Report:
     return Report(pd.read_parquet(report / ITEMS), read_json(report / METRICS))
 
 
-def _conditions(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What two reports must share to be compared: everything they are made from but the model."""
-    return {name: value for name, value in facts.items() if name not in ("key", "model_sha256", "files")}
+def _differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """In what two reports differ that they must share to be compared: all that they are made from but the model."""
+    names = sorted((one.keys() | other.keys()) - {"key", "model_sha256", "files"})
+    return ", ".join(name for name in names if one.get(name) != other.get(name))
 
 
 def _keep_ledger(store: Store, version: ModelVersion, verdict: Verdict) -> None:

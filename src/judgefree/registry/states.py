@@ -67,7 +67,9 @@ def _resolved_now(root: Path) -> Iterator[Path]:
 def _state(root: Path, params: Params, name: str, key: str | JudgefreeError) -> tuple[str, str]:
     model = read_model(root, name) if (root / "models" / name / MANIFEST).is_file() else None
     if isinstance(key, JudgefreeError):  # nothing can be said but that
-        return ("stale" if model else "not started"), key.problem
+        run = params.runs[name]
+        needs = [part for part in (f"models/{run.start_from}", f"data/{run.dataset}") if not (root / part).exists()]
+        return ("stale" if model else "not started"), f"waits for {' and '.join(needs)}" if needs else key.problem
     if model is None or model.key != key:
         before = "stale" if model else "not started"
         reached = last_step(root / ".work" / "train" / key)

@@ -81,12 +81,13 @@ def settle(store: Store, name: str, version: int, gate: Callable[[int | None], V
 
 
 def promote(store: Store, name: str, version: int, expected: int | None) -> bool:
-    """Make a version champion if `expected` still is; False, and nothing changed, where it is not.
+    """Make a version champion if `expected` still is and the version was not rolled back meanwhile; False, and nothing
+    changed, where that is not so.
 
     Raises JudgefreeError when the alias does not read back as written.
     """
     with store.locked(f"task-{name}"):
-        if alias_of(store, name, CHAMPION) != expected:
+        if alias_of(store, name, CHAMPION) != expected or _rolled_back(store, name, version):
             return False
         if expected is not None:
             _archive(store, name, expected)
@@ -105,19 +106,16 @@ def roll_back(store: Store, name: str) -> tuple[int, int | None]:
         champion = alias_of(store, name, CHAMPION)
         if champion is None:
             raise JudgefreeError(f"{name} has no champion to roll back", f"run `judgefree register {name}` first")
-        earlier = [version for version in archived(store, name).values() if version != champion]
+        former = [version for version in archived(store, name).values() if version != champion]
+        earlier = [version for version in former if not _rolled_back(store, name, version)]
         store.client.set_model_version_tag(
             name, str(champion), ROLLED_BACK, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         )
         if not earlier:
             store.client.delete_registered_model_alias(name, CHAMPION)
             return champion, None
-        previous = earlier[-1]
-        _crown(store, name, previous)
-        for alias, version in archived(store, name).items():
-            if version == previous:
-                store.client.delete_registered_model_alias(name, alias)
-        return champion, previous
+        _crown(store, name, earlier[-1])
+        return champion, earlier[-1]
 
 
 def archived(store: Store, name: str) -> dict[str, int]:
@@ -149,11 +147,19 @@ def _archive(store: Store, name: str, version: int) -> None:
     store.client.set_registered_model_alias(name, f"{ARCHIVED}{number}", str(version))
 
 
+def _rolled_back(store: Store, name: str, version: int) -> bool:
+    return ROLLED_BACK in store.client.get_model_version(name, str(version)).tags
+
+
 def _crown(store: Store, name: str, version: int) -> None:
+    """Champion, and no former one: an older title of its own would come back at a rollback."""
     store.client.set_registered_model_alias(name, CHAMPION, str(version))
     if (found := alias_of(store, name, CHAMPION)) != version:
         raise JudgefreeError(f"alias {CHAMPION} of {name} reads {found} right after {version} was written",
                              "another program changes aliases; stop it and register again")  # fmt: skip
+    for alias, former in archived(store, name).items():
+        if former == version:
+            store.client.delete_registered_model_alias(name, alias)
 
 
 def _drop_alias(store: Store, name: str, alias: str, version: int) -> None:

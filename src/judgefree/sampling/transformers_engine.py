@@ -65,7 +65,7 @@ def sample(
 
     Raises JudgefreeError for a prompt that is empty or too long, and NonFiniteLogits.
     """
-    limits = token_limits(prompts, settings.max_completion_tokens, _max_positions(model))
+    limits = token_limits(prompts, settings.max_completion_tokens, max_positions(model))
     if not greedy:
         check_keys(prompts)
     rows = [
@@ -271,7 +271,8 @@ def _end_test(
     return ended
 
 
-def _max_positions(model: PreTrainedModel) -> int | None:
+def max_positions(model: PreTrainedModel) -> int | None:
+    """The tokens of prompt and completion together that the model can read; None where it knows no bound."""
     return getattr(model.config.get_text_config(), "max_position_embeddings", None)
 
 

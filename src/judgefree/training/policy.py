@@ -9,7 +9,7 @@ from accelerate.utils import gather_object
 from judgefree.config import PromptFormat, Sampling, Training
 from judgefree.episodes import Completion, Prompt, Turn
 from judgefree.errors import PromptTooLong
-from judgefree.prompting import encode_chat, encode_question
+from judgefree.prompting import encode_chat, encode_message, encode_question
 
 # (prompts, n, seed, step, settings, greedy) -> completions of each prompt
 Engine = Callable[[Sequence[Prompt], int, int, int, Sampling, bool], list[list[Completion]]]
@@ -42,9 +42,7 @@ class TrainedPolicy:
 
     def encode_message(self, text: str) -> list[int]:
         """Raises PromptTooLong as `encode` does."""
-        if self.prompt.chat:
-            return self.encode_chat([{"role": "user", "content": text}])
-        return self._fitting(list(self.tokenizer(text)["input_ids"]), text)
+        return self._fitting(encode_message(self.tokenizer, self.prompt, text), text)
 
     def _fitting(self, ids: list[int], text: str) -> list[int]:
         if len(ids) > (limit := self.training.max_prompt_tokens):

