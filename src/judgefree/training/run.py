@@ -111,7 +111,8 @@ def read_job(name: str, root: Path) -> Job:
     splits = read_json(root / "data" / run.dataset / MANIFEST)["files"]
     sources = [PACKAGE / name for name in SHARED_CODE] + [PACKAGE / "methods" / f"{run.method}.py"]
     read = {name: facts for name, facts in splits.items() if name in ("train.parquet", "validation.parquet")}
-    key = key_of("train", resolved, start["files"], read, code_hash(sources))
+    counted = {**resolved, "grading": {"timeout_s": resolved["grading"]["timeout_s"]}}  # workers change no result
+    key = key_of("train", counted, start["files"], read, code_hash(sources))
     made_from = {"settings": resolved, "data_sha256": {name: facts["sha256"] for name, facts in read.items()}}
     training = Training.model_validate(resolved["training"])
     return Job(
