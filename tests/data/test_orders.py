@@ -26,7 +26,15 @@ QUALITY = Quality(
     near_overlap_ngram=13,
     near_overlap_share=0.5,
 )
-LESSONS = {"guided": 0.3, "review": 0.2, "memory": 0.2, "fitting": 0.6, "follow": 0.8, "insight": 0.4, "copy_memory": 0.5}
+LESSONS = {
+    "guided": 0.3,
+    "review": 0.2,
+    "memory": 0.2,
+    "fitting": 0.6,
+    "follow": 0.8,
+    "insight": 0.4,
+    "copy_memory": 0.5,
+}
 SHARES = {"plain": 0.4, "times": 0.15, "over": 0.15, "brackets": 0.15, "nested": 0.15}
 TOP = 20
 
