@@ -7,10 +7,10 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export DVC_NO_ANALYTICS := true
 export DO_NOT_TRACK := 1
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check bench lock ui
+.PHONY: help env demo test check bench reproduce lock ui
 
 help: ## List the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml constraints.txt
 	@echo "== environment: .venv (a few minutes the first time)"
@@ -47,6 +47,9 @@ check: $(STAMP) ## Format, lint, types, constraints
 
 bench: $(STAMP) ## Speed of sampling and update against TRL, in one process
 	@OMP_NUM_THREADS=1 python benchmarks/step_time.py
+
+reproduce: $(STAMP) ## The papers' claims, several seeds: docs/results.md (about 90 minutes on 2 cores; goes on after a stop)
+	@OMP_NUM_THREADS=1 python -m benchmarks.reproduce
 
 lock: ## Write both constraints files anew from the newest versions that pyproject.toml allows
 	@rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock

@@ -1,5 +1,6 @@
 """params.yaml: what is read, and what is refused with the key's path and the fix."""
 
+import shutil
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from judgefree.errors import JudgefreeError
 from judgefree.params import Params, load_params, parse_params, resolve
 from judgefree.training.arguments import sft_arguments
 
-PROFILES = sorted((Path(__file__).parents[1] / "profiles").glob("*.yaml"))
-TINY = Path(__file__).parents[1] / "profiles" / "tiny.yaml"
+ROOT = Path(__file__).parents[1]
+PROFILES = sorted((ROOT / "profiles").glob("*.yaml"))
+TINY = ROOT / "profiles" / "tiny.yaml"
 
 
 def raw() -> dict[str, Any]:
@@ -40,8 +42,39 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("profile", PROFILES, ids=lambda path: path.stem)
-def test_profiles_are_valid(profile: Path) -> None:
-    assert resolve(load_params(profile))
+def test_profiles_are_valid(profile: Path, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "prompts", tmp_path / "prompts")
+    params = checked(Path(shutil.copy(profile, tmp_path / "params.yaml")))
+    assert resolve(params, tmp_path)
+
+
+@pytest.mark.parametrize("model", ["qwen3-4b", "olmo-3-7b"])
+def test_srrl_at_its_papers_scale(model: str) -> None:
+    """SRRL, Table 1 and section 4: what the paper states, and the room that a review's prompt needs."""
+    params = load_params(ROOT / "profiles" / f"srrl-{model}.yaml")
+    for name, group in (
+        ("srrl", 3),
+        ("rlvr", 6),
+        ("srrl-no-memory", 3),
+        ("srrl-no-distillation", 3),
+        ("srrl-no-gate", 3),
+    ):
+        training = params.training_of(name)
+        assert (training.group_size, training.examples_per_rollout, training.steps) == (group, 32, 219)
+        assert (training.learning_rate, training.loss.kl_weight, training.loss.clip_high) == (1e-6, 0.001, 0.28)
+        assert (training.save_every, training.validation_items, params.data["gsm8k"].validation) == (5, 473, 473)
+        assert training.max_prompt_tokens >= 2 * training.sampling.max_completion_tokens + 1000
+    options = {name: params.runs[name].options for name in params.runs}
+    whole = options["srrl"]
+    assert (
+        whole["distillation_weight"] == 1.0 and whole["gate"] == "per_rollout" and whole["memory"]["rule"] == "latest"
+    )
+    without = {
+        "srrl-no-memory": {k: v for k, v in whole.items() if k != "memory"},
+        "srrl-no-distillation": {k: v for k, v in whole.items() if k != "distillation"} | {"distillation_weight": 0.0},
+        "srrl-no-gate": {**whole, "gate": "always"},
+    }
+    assert {name: options[name] for name in without} == without
 
 
 def test_exponent_without_a_dot_is_a_number(tmp_path: Path) -> None:

@@ -168,24 +168,22 @@ def test_metrics_are_flat_numbers(root):
     assert "pass@1/vs_start" not in metrics["toy"]["tiny"]
 
 
-def test_best_and_last_validation_are_both_told(root):
+def test_peak_last_and_collapse_are_told(root):
     history = pd.DataFrame(
         {"step": [0, 2, 4, 6], "reward": [np.nan, 0.2, 0.6, 0.1], "validation/pass@1": [0.9, 0.3, 0.5, 0.1]}
     )
-    facts = {"method": "rlvr", "seed": 0, "select": "validation", "steps": 6, "selected_step": 4}
+    collapse = {"peak": 0.5, "peak_step": 4, "collapse_step": 6, "retention": 0.2}
+    facts = {"method": "rlvr", "seed": 0, "select": "validation", "steps": 6, "selected_step": 4, "collapse": collapse}
     write_report(root, "rl-0", items_of(CORRECT["rl-0"]), history=history, training=facts)
     write_report(root, "rl-1", items_of(CORRECT["rl-1"]), history=history[["step", "reward"]],
                  training={"seed": 1, "status": "collapsed", "steps": 6})  # fmt: skip
     compare(root)
     training = read_json(root / "reports" / "compare" / "table.json")["training"]
     assert training.pop("rl-1") == {"seed": 1, "status": "collapsed", "steps": 6, "arm": "rl"}
-    assert training == {
-        "rl-0": {**facts, "arm": "rl", "validation_start": 0.9, "validation_best": 0.5, "validation_best_step": 4,
-                 "validation_last": 0.1}
-    }  # fmt: skip
+    assert training == {"rl-0": {**facts, "arm": "rl", "validation_start": 0.9, "validation_last": 0.1}}
     table = (root / "reports" / "compare" / "table.md").read_text()
-    assert "| rl-0 | 0 | 6 | validation @4 | 90.0 | 50.0 @4 | 10.0 |" in table
-    assert "| rl-1 (collapsed) | 1 | 6 | - | - | - | - |" in table
+    assert "| rl-0 | 0 | 6 | validation @4 | 90.0 | 50.0 @4 | 10.0 | 20.0 | @6 |" in table
+    assert "| rl-1 (collapsed) | 1 | 6 | - | - | - | - | - | - |" in table
 
 
 def test_markdown_shows_scores_differences_and_matrix(root):

@@ -156,8 +156,9 @@ def test_beside_honest_completions_a_degenerate_one_is_pushed_down(run: str, nam
     def say(role: str, sample: int, prompt: str) -> str:
         return DEGENERATE[name](role, sample, prompt) if sample == 2 and role == "attempt" else honest(role, 0, prompt)
 
+    attempts = [turn for turn in sampled(play(run, say, grader)) if turn.role == "attempt"]
     for group in range(8):
-        turns = sampled(play(run, say, grader))[group * SIZE : (group + 1) * SIZE]
+        turns = attempts[group * SIZE : (group + 1) * SIZE]
         assert turns[2].advantage < -1 < 0 < turns[0].advantage == turns[1].advantage == turns[3].advantage  # type: ignore
 
 

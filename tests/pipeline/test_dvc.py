@@ -71,6 +71,7 @@ def test_everything_is_there_and_a_second_time_nothing_runs(project: Path) -> No
         ("src/judgefree/bases/scratch.py", {"base@tiny"}),
         ("src/judgefree/data/gsm8k.py", {"prepare@arithmetic"}),
         ("src/judgefree/cli.py", set()),
+        ("prompts/srrl.yaml", {"resolve"}),
     ],
 )
 def test_a_change_in_code_touches_its_own_stages(project: Path, file: str, expected: set[str]) -> None:

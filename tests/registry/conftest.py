@@ -21,6 +21,7 @@ from judgefree.bases.build import build_base
 from judgefree.files import MANIFEST, key_of, pretty_json, read_json, seal, write_atomic
 from judgefree.registry.facts import model_sha256
 from judgefree.registry.store import open_store
+from judgefree.training.monitor import collapse_facts
 
 ROOT = Path(__file__).parents[2]
 ITEMS = 300
@@ -68,7 +69,8 @@ class Project:
         seal(folder, {
             "kind": "run", "key": key or key_of("run", name, weights, validation), "method": "rlvr", "dataset": "arithmetic",
             "seed": 0, "start_from": "tiny", "select": "validation", "selected_step": 2, "steps": 2, "status": status,
-            "best": validation, "last": validation, "settings": settings or {"training": {"learning_rate": 2e-4}},
+            "best": validation, "last": validation, "collapse": collapse_facts(history),
+            "settings": settings or {"training": {"learning_rate": 2e-4}},
             "data_sha256": {"train.parquet": self.split_sha256("train"), "validation.parquet": "b" * 64},
         })  # fmt: skip
 

@@ -39,7 +39,7 @@ def test_files_become_runs_side_by_side(project: Any, shares: Callable[..., list
     assert run.data.metrics == {
         "reward": 0.5, "validation/pass_at_1": 0.75, "eval/arithmetic/items": 300, "eval/arithmetic/length": 6,
         "eval/arithmetic/pass_at_1": 0.5, "eval/arithmetic/unparsed": 0, "eval/arithmetic/truncated": 0,
-        "eval/arithmetic/ungraded": 0,
+        "eval/arithmetic/ungraded": 0, "collapse/peak": 0.75, "collapse/peak_step": 2, "collapse/retention": 1,
     }  # fmt: skip
     assert base.data.metrics["eval/arithmetic/pass_at_1"] == 0.2
     assert run.info.status == "FINISHED" and run.data.tags["mlflow.note.content"] == "rlvr on arithmetic from tiny"
@@ -110,6 +110,41 @@ def test_collapse_and_values_that_are_not_finite(project: Any) -> None:
     assert json.loads(artifact(store, run, "nonfinite.json").read_text()) == {
         "left out": [{"step": 2, "metric": "loss", "value": "nan"}]
     }
+
+
+def test_peak_and_retention_are_columns_to_compare_by(project: Any) -> None:
+    scores = {0: 0.9, 2: 0.3, 4: 0.8, 6: 0.6, 8: 0.2}
+    project.run("fell", weights=1, rows={step: {"validation/pass@1": score} for step, score in scores.items()})
+    project.run("held", weights=2)
+    sync(project.root)
+    metrics = {name: run.data.metrics for name, run in by_name(open_store(project.root)).items()}
+    fell = {name: value for name, value in metrics["fell"].items() if name.startswith("collapse/")}
+    assert fell == {
+        "collapse/peak": 0.8,
+        "collapse/peak_step": 4,
+        "collapse/collapse_step": 8,
+        "collapse/retention": 0.25,
+    }
+    assert metrics["held"]["collapse/retention"] == 1 and "collapse/collapse_step" not in metrics["held"]
+    assert not [name for name in metrics["tiny"] if name.startswith("collapse/")]
+
+
+def test_a_methods_memory_is_a_table(project: Any) -> None:
+    project.run("srrl", weights=1)
+    memory = [
+        {"example": "a", "question": "1 + 1 = ?", "review": "count on"},
+        {"example": "b", "question": "?", "review": ""},
+    ]
+    state = {"method": {"memory": memory, "rollouts": 2, "empty": []}}
+    write_atomic(project.root / "models" / "srrl" / "method_state.json", pretty_json(state))
+    sync(project.root)
+    store = open_store(project.root)
+    run = by_name(store)["srrl"]
+    assert json.loads(artifact(store, run, "state/memory.json").read_text()) == {
+        "columns": ["example", "question", "review"], "data": [["a", "1 + 1 = ?", "count on"], ["b", "?", ""]],
+    }  # fmt: skip
+    shown = {entry["path"] for entry in json.loads(run.data.tags["mlflow.loggedArtifacts"])}
+    assert shown == {"state/memory.json", "completions/steps-0000000.json"}
 
 
 def resolved(project: Any) -> None:

@@ -7,7 +7,7 @@ from harness import load
 from world import training
 
 from judgefree.config import PromptFormat
-from judgefree.errors import JudgefreeError
+from judgefree.errors import JudgefreeError, PromptTooLong
 from judgefree.training.policy import TrainedPolicy
 
 
@@ -35,3 +35,17 @@ def test_so_is_a_conversation(tiny: Path) -> None:
     assert len(roomy.encode_chat(messages)) > 3
     with pytest.raises(JudgefreeError, match=r"max_prompt_tokens \(3\): 'w3 w4'"):
         narrow.encode_chat(messages)
+
+
+def test_a_message_goes_without_template_and_system_text(tiny: Path) -> None:
+    one = policy(tiny, 5)
+    one.prompt = PromptFormat(template="w9 {question}", chat=False, answer="marker")
+    assert one.encode_message("w1 w2") == one.tokenizer("w1 w2")["input_ids"] != one.encode("w1 w2")
+    one.tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }} {% endfor %}w8"
+    one.prompt = PromptFormat(template="w9 {question}", system="w7", chat=True, answer="marker")
+    assert one.encode_message("w1 w2") == one.tokenizer("w1 w2 w8")["input_ids"]
+    assert one.encode("w1") == one.tokenizer("w7 w9 w1 w8")["input_ids"]
+    for chat in (True, False):
+        one.prompt = PromptFormat(template="{question}", chat=chat, answer="marker")
+        with pytest.raises(PromptTooLong, match=r"max_prompt_tokens \(5\)"):
+            one.encode_message("w1 " * 6)

@@ -1,15 +1,19 @@
-"""The gradient, with global statistics (KL-Cov's selection, denominators), does not depend on the number of processes."""
+"""Neither the gradient, with its global statistics (KL-Cov's selection, denominators), nor what is measured depends on the
+number of processes."""
 
+import json
 import os
 import subprocess
 from pathlib import Path
 
+import pytest
 import torch
 from harness import relative_difference
 
 from judgefree.training.launch import command
 
 HERE = Path(__file__).parent
+MEASURED = {"entropy", "kl", "kl/clamped", "clip_ratio/region_mean", "ratio/abs_log_mean", "cov/abs_log_ratio"}
 
 
 def gradients(tiny: Path, work: Path, processes: int) -> list[dict[str, torch.Tensor]]:
@@ -29,3 +33,8 @@ def test_two_processes_give_the_gradient_of_one(tiny: Path, tmp_path: Path) -> N
     assert len(one) == len(two) == 2
     for step, (alone, shared) in enumerate(zip(one, two, strict=True)):
         assert relative_difference(shared, alone) < 1e-5, f"update {step}"
+    logs = [json.loads((tmp_path / name / "logs.json").read_text()) for name in ("one", "two")]
+    for alone, shared in zip(*logs, strict=True):
+        measured = {name: value for name, value in alone.items() if name in MEASURED}
+        assert measured.keys() == MEASURED and alone["entropy"] > 0
+        assert {name: shared[name] for name in measured} == pytest.approx(measured, rel=1e-4, abs=1e-7)

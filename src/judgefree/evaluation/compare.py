@@ -201,16 +201,15 @@ def _add_measure(
 
 
 def _training(model: Mapping[str, Any], report: Report) -> dict[str, Any]:
-    """A run's own account: its facts, and its validation at the start, at its best and at its end, where measured."""
+    """A run's own account: its facts, among them peak and retention of its validation (`collapse`), and the validation
+    at its start and its end, where measured."""
     facts = {**report.training, "arm": model["arm"]}
     history = report.history
     if history is not None and VALIDATION in history:
         measured = history[["step", VALIDATION]].dropna()
         steps, values = measured["step"].to_numpy(), measured[VALIDATION].to_numpy()
         if (steps > 0).any():
-            best = int(np.argmax(np.where(steps > 0, values, -np.inf)))
-            facts |= {"validation_best": float(values[best]), "validation_best_step": int(steps[best])}
-            facts |= {"validation_last": float(values[-1])}
+            facts["validation_last"] = float(values[-1])
         if (steps == 0).any():
             facts["validation_start"] = float(values[steps == 0][0])
     return facts

@@ -40,7 +40,7 @@ def bars(suite: str, result: Mapping[str, Any], confidence: float) -> bytes:
     axes.set_title(f"{suite}: {result['items']} items, {confidence:.0%} intervals")
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8)
     axes.grid(axis="x", alpha=0.3)
-    return _png(figure)
+    return png(figure)
 
 
 def curves(histories: Mapping[str, tuple[str, pd.DataFrame]], columns: Sequence[str]) -> bytes:
@@ -52,7 +52,7 @@ def curves(histories: Mapping[str, tuple[str, pd.DataFrame]], columns: Sequence[
     figure = Figure(figsize=(9, 1 + 3 * max(1, len(shown))), layout="constrained")
     if not shown:
         figure.text(0.5, 0.5, "no run has a training history", ha="center", va="center")
-        return _png(figure)
+        return png(figure)
     runs_of: dict[str, list[str]] = {}
     for name, (arm, _) in histories.items():
         runs_of.setdefault(arm, []).append(name)
@@ -76,10 +76,11 @@ def curves(histories: Mapping[str, tuple[str, pd.DataFrame]], columns: Sequence[
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8)
     axes.set_xlabel("optimizer step")
     figure.suptitle("Learning curves")
-    return _png(figure)
+    return png(figure)
 
 
-def _png(figure: Figure) -> bytes:
+def png(figure: Figure) -> bytes:
+    """The bytes of a figure, the same on every day."""
     buffer = io.BytesIO()
     FigureCanvasAgg(figure)
     figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})

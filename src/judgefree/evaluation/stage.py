@@ -23,7 +23,7 @@ _CODE = (
     "evaluation/loading.py", "evaluation/statistics.py", "evaluation/suites.py", "sampling", "scoring",
     "data/heldout.py", "data/tables.py", "episodes.py", "files.py", "prompting.py",
 )  # fmt: skip
-_TRAINING_FACTS = ("method", "seed", "select", "steps", "selected_step", "status")
+_TRAINING_FACTS = ("method", "seed", "select", "steps", "selected_step", "status", "collapse")
 
 
 def pin(root: Path) -> None:

@@ -127,17 +127,19 @@ def _matrices(result: Mapping[str, Any]) -> list[Grid]:
 
 
 def _training(table: Mapping[str, Any]) -> Grid:
-    header = ["run", "seed", "steps", "selected", "start", "best", "last"]
+    """Peak, collapse and retention as in the RLIF paper's Table 3: a collapse is the first checkpoint after the peak below
+    half of it, retention the last checkpoint as a share of the peak."""
+    header = ["run", "seed", "steps", "selected", "start", "peak", "last", "retention", "collapse"]
     rows = []
     for name, facts in table["training"].items():
-        best = "-"
-        if "validation_best" in facts:
-            best = f"{_percent(facts['validation_best'])} @{facts['validation_best_step']}"
+        fall = facts.get("collapse") or {}
+        peak = f"{_percent(fall['peak'])} @{fall['peak_step']}" if fall else "-"
+        collapse = f"@{fall['collapse_step']}" if fall.get("collapse_step") else "-"
         selected = f"{facts.get('select', '')} @{facts['selected_step']}" if "selected_step" in facts else "-"
         title = f"{name} (collapsed)" if facts.get("status") == "collapsed" else name
         cells = [title, str(facts.get("seed", "-")), str(facts.get("steps", "-")), selected.strip()]
         start, last = (_percent(facts.get(f"validation_{when}")) for when in ("start", "last"))
-        rows.append([*cells, start, best, last])
+        rows.append([*cells, start, peak, last, _percent(fall.get("retention")), collapse])
     return Grid("Validation pass@1 in training, percent", header, rows)
 
 

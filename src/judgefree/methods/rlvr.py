@@ -69,7 +69,11 @@ class Rlvr:
             )
         ]
         if weight:
-            turns += _imitated(turns, rewards, weight)
+            turns = [
+                part
+                for turn, reward in zip(turns, rewards, strict=True)
+                for part in (turn, *_imitated(turn, reward, weight))
+            ]
         return Rollout(turns, records, _metrics(rewards, verdicts, training.group_size))
 
     def state_dict(self) -> dict[str, Any]:
@@ -92,12 +96,10 @@ def _turn(example: Example, prompt: Prompt, completion: Completion, advantage: f
     )
 
 
-def _imitated(turns: Sequence[Turn], rewards: Sequence[float], weight: float) -> list[Turn]:
-    return [
-        Turn(turn.prompt_ids, turn.completion_ids, "imitated", turn.group, imitation_weight=weight)
-        for turn, reward in zip(turns, rewards, strict=True)
-        if reward >= 1 and turn.finish_reason == "stop"
-    ]
+def _imitated(turn: Turn, reward: float, weight: float) -> list[Turn]:
+    if reward < 1 or math.isnan(reward) or turn.finish_reason == "length":
+        return []
+    return [Turn(turn.prompt_ids, turn.completion_ids, "imitated", turn.group, imitation_weight=weight)]
 
 
 def _record(example: Example, turn: Turn, text: str, answer: str | None, verdict: str, reward: float) -> dict[str, Any]:

@@ -18,7 +18,7 @@ Gates: `per_rollout` reviews every wrong attempt; `all_failed` only those of a q
 Guidelines are the text inside the last closed <prompt> tag of a review that holds any. A review without one counts as a
 whole or, with `untagged: drop`, gets no second attempt and the reward 0; so does a review that says nothing. What the grader
 gave up on has no reward: it is neither reviewed nor learnt from. A review or second attempt whose prompt would exceed
-max_prompt_tokens is not played, and counted.
+max_prompt_tokens (a review's without memory, then) is not played, and counted.
 
 Memory holds verified guidelines only. It is read as it stood when the rollout began and appended to at its end in row
 order over all processes, the oldest leaving first. Rules: `latest`; `random`, from (seed, rollout, example, attempt);
@@ -60,9 +60,7 @@ TEXTS = {
     "second": ("guidelines", "question"),
 }
 ATTEMPT, REVIEW, SECOND, DISTILLED = "attempt", "review", "second", "distilled"
-_GUIDELINES = re.compile(
-    r"<prompt>((?:(?!<prompt>).)*?)</prompt>", re.DOTALL
-)  # an unclosed tag before it is passed over
+_GUIDELINES = re.compile(r"<prompt>((?:(?!<prompt>).)*?)</prompt>", re.DOTALL)  # an unclosed tag is passed over
 _TOKEN = r"\w+|[^\w\s]"  # words and numbers, and each operator
 
 
@@ -95,7 +93,8 @@ class Options(Strict):
 @dataclass
 class Said:
     """One completion of an episode. follows: the attempt that a review is of, the review that a second attempt uses.
-    reward: NaN where nothing is known. guidelines: of a review, None where they were dropped. memory: what it was shown."""
+    reward: NaN where nothing is known. guidelines: of a review, None where they were dropped. memory: what it was shown.
+    imitation: of a second attempt, its weight as an answer to the bare question."""
 
     role: str
     example: Example
@@ -109,7 +108,11 @@ class Said:
     guidelines: str | None = None
     tagged: bool | None = None
     memory: str | None = None
-    distilled: bool = False
+    imitation: float = 0.0
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.example.id, self.slot
 
 
 class Srrl:
@@ -130,21 +133,25 @@ class Srrl:
         gated = self._gated(attempts)
         reviews = self._reviews(gated, policy)
         seconds = self._seconds(reviews, policy)
-        said = [*attempts, *reviews, *seconds]
+        self._weigh(seconds, policy)
+        order = {example.id: number for number, example in enumerate(examples)}
+        # by example, as over any number of processes: their rows are shared out among a rollout's updates
+        said = sorted([*attempts, *reviews, *seconds], key=lambda one: order[one.example.id])
         rewards = [one.reward for one in said]
         advantages, dead = group_advantages(
             rewards, [_group(one) for one in said], self.setting.training.advantage, policy.gather(rewards)
         )
-        turns = [_turn(one, float(a), bool(d)) for one, a, d in zip(said, advantages, dead, strict=True)]
-        imitated = self._imitated(seconds, policy)
-        records = [_record(one, turn) for one, turn in zip(said, turns, strict=True)]
+        sampled = [_turn(one, float(a), bool(d)) for one, a, d in zip(said, advantages, dead, strict=True)]
+        turns = [part for one, turn in zip(said, sampled, strict=True) for part in (turn, *_imitated(one))]
+        records = [_record(one, turn) for one, turn in zip(said, sampled, strict=True)]
         self._remember(seconds, policy)
         self.rollouts += 1
         too_long = len(gated) - len(reviews) + sum(one.guidelines is not None for one in reviews) - len(seconds)
-        counts = {"reviews/gated": len(gated), "rollout/too_long": too_long, "rollout/distilled": len(imitated)}
+        counts = {"reviews/gated": len(gated), "rollout/too_long": too_long,
+                  "rollout/distilled": sum(one.imitation > 0 for one in seconds)}  # fmt: skip
         metrics = measure(policy.gather([_facts(one) for one in said]), policy.gather([counts]))
         metrics["memory/size"] = float(len(self.memory))
-        return Rollout([*turns, *imitated], records, metrics, watched=ATTEMPT)
+        return Rollout(turns, records, metrics, watched=ATTEMPT)
 
     def state_dict(self) -> dict[str, Any]:
         return {"memory": self.memory, "rollouts": self.rollouts}
@@ -175,8 +182,7 @@ class Srrl:
     def _reviews(self, gated: Sequence[Said], policy: Policy) -> list[Said]:
         recalled = self._recalled(gated)
 
-        def prompt(attempt: Said) -> list[int]:
-            past = recalled.get((attempt.example.id, attempt.slot))
+        def ask(attempt: Said, past: str | None) -> list[int]:
             text = fill(
                 self.texts["review"],
                 question=attempt.example.question,
@@ -186,9 +192,16 @@ class Srrl:
             )
             return policy.encode_message(text)
 
+        def prompt(attempt: Said) -> list[int]:
+            try:
+                return ask(attempt, recalled.get(attempt.place))
+            except PromptTooLong:  # long guidelines in memory must not end all reviews, and with them its renewal
+                recalled.pop(attempt.place, None)
+                return ask(attempt, None)
+
         reviews = _answers(policy, REVIEW, gated, prompt)
         for review in reviews:
-            review.memory = recalled.get((review.example.id, review.slot))
+            review.memory = recalled.get(review.place)
             tagged = guidelines(review.completion.text)
             review.tagged = tagged is not None
             whole = review.completion.text.strip() if self.options.untagged == "whole" else ""
@@ -223,22 +236,14 @@ class Srrl:
 
     # ------------------------------------------------------------------------------------------ imitation and memory
 
-    def _imitated(self, seconds: Sequence[Said], policy: Policy) -> list[Turn]:
-        """Right second attempts as answers to the bare question."""
-        if not self.options.distillation_weight:
-            return []
+    def _weigh(self, seconds: Sequence[Said], policy: Policy) -> None:
+        """Gives every right second attempt, unless it was cut off, the weight that its imitation has per token."""
         chosen = [one for one in seconds if one.reward >= 1 and one.completion.finish_reason == "stop"]
         lengths = policy.gather([len(one.completion.ids) for one in chosen])
-        turns = []
         for one in chosen:
-            assert one.follows and one.follows.follows
-            one.distilled = True
-            ids, weight = one.completion.ids, self.options.distillation_weight
+            one.imitation = self.options.distillation_weight
             if self.options.distillation == "sequence":
-                weight *= sum(lengths) / len(lengths) / len(ids)
-            bare = one.follows.follows.prompt_ids
-            turns.append(Turn(bare, ids, DISTILLED, f"{one.example.id}/{DISTILLED}", imitation_weight=weight))
-        return turns
+                one.imitation *= sum(lengths) / len(lengths) / len(one.completion.ids)
 
     def _recalled(self, gated: Sequence[Said]) -> dict[tuple[str, int], str]:
         """What the review of each attempt, by example and slot, is shown; empty where there is no memory yet."""
@@ -255,7 +260,7 @@ class Srrl:
                 return stream_seed(self.setting.seed, self.rollouts, one.example.id, "memory", one.slot) % size
             return near.get(one.example.question, size - 1)
 
-        return {(one.example.id, one.slot): self.memory[number(one)]["review"] for one in gated}
+        return {one.place: self.memory[number(one)]["review"] for one in gated}
 
     def _remember(self, seconds: Sequence[Said], policy: Policy) -> None:
         if self.options.memory is None:
@@ -319,12 +324,21 @@ def _turn(one: Said, advantage: float, dead: bool) -> Turn:
     )
 
 
+def _imitated(second: Said) -> list[Turn]:
+    """The completion as an answer to the bare question, where it has a weight."""
+    if not second.imitation:
+        return []
+    assert second.follows and second.follows.follows
+    bare, group = second.follows.follows.prompt_ids, f"{second.example.id}/{DISTILLED}"
+    return [Turn(bare, second.completion.ids, DISTILLED, group, imitation_weight=second.imitation)]
+
+
 def _record(one: Said, turn: Turn) -> dict[str, Any]:
     return {
         "prompt_id": one.example.id, "slot": one.slot, "role": one.role, "text": one.completion.text,
         "answer": one.answer, "gold": one.example.answer, "verdict": one.verdict, "reward": one.reward,
         "advantage": turn.advantage, "finish_reason": turn.finish_reason, "tokens": len(turn.completion_ids),
-        "memory": one.memory, "tagged": one.tagged, "guidelines": one.guidelines, "distilled": one.distilled,
+        "memory": one.memory, "tagged": one.tagged, "guidelines": one.guidelines, "distilled": one.imitation > 0,
     }  # fmt: skip
 
 

@@ -60,6 +60,12 @@ CATALOGUE = (
     _share("completions/repetition", "four-token sequences that repeat inside their completion"),
     Metric("monitor/alarms", "alarms", 0, None, "alarms of the collapse monitor that stand"),
     _share("monitor/*", "1 where this alarm stands, or where a collapse was declared"),
+    _share("collapse/peak", "best validation pass@1 over the checkpoints (RLIF paper, Table 3)"),
+    Metric("collapse/peak_step", "step", 0, None, "first checkpoint that reaches the peak"),
+    Metric(
+        "collapse/collapse_step", "step", 0, None, "first checkpoint after the peak below half of it; absent if none"
+    ),
+    _share("collapse/retention", "last checkpoint's validation pass@1 as a share of the peak"),
     Metric("loss", "nats", None, None, "the loss of the optimizer step"),
     Metric("grad_norm", "norm", 0, None, "norm of the gradient before clipping"),
     Metric("learning_rate", "rate", 0, None, "learning rate of the step"),

@@ -20,7 +20,7 @@ from judgefree.registry.tables import log_tables
 from judgefree.training.history import VALIDATION
 
 SYNCED = "judgefree.synced"
-LAYOUT = 1  # of what a run in MLflow holds; a higher number makes every run be written again
+LAYOUT = 3  # of what a run in MLflow holds; a higher number makes every run be written again
 CURVES = (VALIDATION, "reward")
 
 
@@ -49,10 +49,11 @@ def sync_model(store: Store, name: str) -> bool:
         run = open_run(store, model)
         if (history := root / "models" / name / "history.parquet").is_file():
             _log_history(store, run, history, step_times(work))
+            _log_collapse(store, run, read_json(history.parent / MANIFEST))
         for suite, facts in reports.items():
             _log_report(store, run, model, suite, facts)
         items = {suite: root / "reports" / "runs" / name / suite / "items.parquet" for suite in reports}
-        log_tables(store, run, root / "models" / name / "records", _questions(root, model), items)
+        log_tables(store, run, root / "models" / name, _questions(root, model), items)
         names = store.client.get_run(run.info.run_id).data.metrics
         store.client.log_text(run.info.run_id, markdown(names), "metrics.md")
         store.client.set_terminated(run.info.run_id, "FAILED" if model.status == "collapsed" else "FINISHED")
@@ -77,6 +78,12 @@ def _log_history(store: Store, run: Run, path: Path, times: Rows) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (plot := Path(folder) / "curves.png").write_bytes(plots.curves({name: (name, frame)}, CURVES))
         store.client.log_artifact(run.info.run_id, str(plot), "plots")
+
+
+def _log_collapse(store: Store, run: Run, manifest: Mapping[str, Any]) -> None:
+    """Peak, retention and the steps of peak and collapse, as columns to compare runs by."""
+    facts = manifest.get("collapse") or {}
+    log_latest(store, run, {f"collapse/{name}": value for name, value in facts.items()}, manifest["steps"])
 
 
 def _questions(root: Path, model: ModelFacts) -> dict[str, str]:

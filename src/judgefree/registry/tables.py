@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from mlflow.entities import Run
 
+from judgefree.files import read_json
 from judgefree.registry.store import Store
 
 PROMPTS_PER_STEP = 2  # whole groups of completions that a table shows; all of them are in models/<run>/records
@@ -20,15 +21,18 @@ TEXT_CHARS = 4000
 TABLES_SHOWN = 80  # their names share one tag, of which MLflow takes 8000 characters
 
 
-def log_tables(store: Store, run: Run, records: Path, questions: Mapping[str, str], items: Mapping[str, Path]) -> None:
-    """A table per records file (`completions/`) and one per suite's items file (`evaluation/<suite>/items.json`), in
-    place of those that an earlier call wrote.
+def log_tables(store: Store, run: Run, model: Path, questions: Mapping[str, str], items: Mapping[str, Path]) -> None:
+    """A table per records file (`completions/`), one per list in the method's state (`state/`: SRRL's memory) and one per
+    suite's items file (`evaluation/<suite>/items.json`), in place of those that an earlier call wrote.
 
-    records: a run's folder of records, which a base lacks; questions: by prompt id, as far as known.
+    model: its folder, in which a base has neither records nor state; questions: by prompt id, as far as known.
     """
     tables = {f"evaluation/{suite}/items.json": pq.read_table(path).slice(0, ITEMS_SHOWN).to_pylist()
               for suite, path in items.items()}  # fmt: skip
-    for path in sorted(records.glob("*.parquet")):
+    if (state := model / "method_state.json").is_file():
+        kept = read_json(state)["method"].items()
+        tables |= {f"state/{name}.json": rows for name, rows in kept if isinstance(rows, list) and rows}
+    for path in sorted((model / "records").glob("*.parquet")):
         rows = first_prompts(pq.read_table(path).to_pylist())
         tables[f"completions/{path.stem}.json"] = [
             {"question": questions[row["prompt_id"]], **row} if row["prompt_id"] in questions else row for row in rows

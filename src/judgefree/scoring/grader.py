@@ -34,13 +34,8 @@ from judgefree.scoring.answers import canonical_key, is_formula, is_settled
 
 Verdict = Literal["correct", "wrong", "unparsed", "timeout", "error"]
 
-REWARD = {
-    "correct": 1.0,
-    "wrong": 0.0,
-    "unparsed": 0.0,
-    "timeout": math.nan,
-    "error": math.nan,
-}  # NaN: nothing is known
+# NaN: nothing is known, which is no reward and not a wrong answer
+REWARD = {"correct": 1.0, "wrong": 0.0, "unparsed": 0.0, "timeout": math.nan, "error": math.nan}
 
 _WORKER_MEMORY = 3 << 30  # bytes of address space; a power tower would take all there is
 _WALL_FACTOR = 4  # a row's limit by the clock over its limit in CPU time

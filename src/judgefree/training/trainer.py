@@ -30,6 +30,8 @@ from judgefree.training.policy import Engine, TrainedPolicy
 
 Batch = dict[str, Tensor]
 
+STATISTICS = ("clip_ratio/region_mean", "ratio/abs_log_mean", "entropy", "kl", "kl/clamped", "cov/abs_log_ratio")
+
 
 class EpisodeTrainer(GRPOTrainer):
     """Plays `method` on `examples` and learns from the turns.
@@ -225,17 +227,27 @@ class EpisodeTrainer(GRPOTrainer):
     # ----------------------------------------------------------------------------------------------------------- metrics
 
     def _add_statistics(self, statistics: dict[str, Tensor], mask: Tensor, parts: LossInputs) -> None:
-        """Sum over the micro-batches of an update, then log token means over all processes."""
-        sums = {name: torch.stack([(value * mask).sum(), mask.sum()]) for name, value in statistics.items()}
+        """Sum over the micro-batches of an update, then log token means over all processes.
+
+        A micro-batch of turns to imitate, or of nothing, lacks some statistics. The sums of all processes meet in one fixed
+        order nevertheless.
+        """
+        tokens = mask.sum()
+        sums = {
+            name: torch.stack([(value * mask).sum(), tokens, torch.ones_like(tokens)])
+            for name, value in statistics.items()
+        }
         if parts.selected is not None:
             sums["cov/abs_log_ratio"][1] = parts.selected.sum()
         for name, value in sums.items():
             self._statistics[name] = self._statistics.get(name, torch.zeros_like(value)) + value
         if (self._step + 1) % self.args.gradient_accumulation_steps:
             return
-        for name, value in self._statistics.items():
-            total, count = self.accelerator.reduce(value, reduction="sum").tolist()
-            self._metrics["train"][name].append(total / count if count else 0.0)
+        mine = [self._statistics.get(name, torch.zeros(3, device=mask.device)) for name in STATISTICS]
+        everyones = self.accelerator.reduce(torch.stack(mine), reduction="sum").tolist()
+        for name, (total, count, measured) in zip(STATISTICS, everyones, strict=True):
+            if measured:
+                self._metrics["train"][name].append(total / count if count else 0.0)
 
     def _log_rollout(self, rollout: Rollout) -> None:
         """The rollout of all processes in numbers. A reward that is nowhere finite spoils the rollout's updates."""

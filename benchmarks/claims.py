@@ -1,0 +1,130 @@
+"""The claims of the RLIF and SRRL papers, judged on runs of several seeds: pure functions, no files.
+
+A claim holds when the whole 95 % interval over seeds lies on the claimed side; it is told with its interval either way.
+Seeds are paired between arms: seed 3 of two arms saw the same prompts in the same order. Values are shares of validation
+rows answered right (greedy) unless a claim says otherwise.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from judgefree.training.history import VALIDATION
+from judgefree.training.monitor import collapse_facts
+
+CONFIDENCE = 0.95
+
+Curve = Mapping[int, float]  # validation pass@1 by step, step 0 the start
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over seeds and its t interval; the bounds are the mean itself where all seeds agree."""
+
+    mean: float
+    low: float
+    high: float
+    seeds: int
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence, the figure that decides it, the side of `bound` on which it must lie, and the unit it is shown in."""
+
+    text: str
+    figure: Interval
+    bound: float
+    above: bool
+    unit: str
+
+    @property
+    def holds(self) -> bool:
+        return self.figure.low > self.bound if self.above else self.figure.high < self.bound
+
+
+def over_seeds(values: Sequence[float]) -> Interval:
+    """Mean and t interval of one value per seed; raises ValueError for fewer than two seeds."""
+    if len(values) < 2:
+        raise ValueError("an interval over seeds needs two of them")
+    mean, error = float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values)))
+    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * error
+    return Interval(mean, mean - reach, mean + reach, len(values))
+
+
+def facts(curve: Curve) -> dict[str, Any]:
+    """Peak, peak_step, collapse_step and retention of a run (RLIF paper, Table 3), its start and its end."""
+    fall = collapse_facts({step: {VALIDATION: value} for step, value in curve.items()})
+    assert fall is not None, "a finished run has a checkpoint"
+    return {**fall, "start": curve.get(0), "end": curve[max(curve)]}
+
+
+def paired(runs: Mapping[str, Mapping[int, Curve]], arm: str, other: str, of: Any) -> Interval:
+    """Mean over the seeds that both arms have of `of(arm's run) - of(other's run)`."""
+    seeds = sorted(set(runs[arm]) & set(runs[other]))
+    return over_seeds([of(runs[arm][seed]) - of(runs[other][seed]) for seed in seeds])
+
+
+def peak(curve: Curve) -> float:
+    return facts(curve)["peak"]
+
+
+def end(curve: Curve) -> float:
+    return facts(curve)["end"]
+
+
+def retention(curve: Curve) -> float:
+    return facts(curve)["retention"]
+
+
+def lifetime(curve: Curve) -> float:
+    """The step of collapse as a share of the run; 1 for a run that did not collapse."""
+    step = facts(curve)["collapse_step"]
+    return 1.0 if step is None else step / max(curve)
+
+
+def steps_to(curve: Curve, level: float) -> float:
+    """The first checkpoint at or above `level`, as a share of the run; 1 + one checkpoint where it never is."""
+    steps = sorted(step for step in curve if step > 0)
+    reached = [step for step in steps if curve[step] >= level]
+    return (reached[0] if reached else steps[-1] + steps[0]) / steps[-1]
+
+
+def rlif_claims(runs: Mapping[str, Mapping[int, Curve]]) -> list[Claim]:
+    """(a) to (c): what the RLIF paper says of collapse, of the distance to gold answers, and of normalising first."""
+    kept = {arm: over_seeds([retention(curve) for curve in runs[arm].values()])
+            for arm in ("intuitor", "cluster", "multi", "multi-kl-cov")}  # fmt: skip
+    return [
+        Claim("Self-certainty alone collapses: it ends below half of its peak", kept["intuitor"], 0.5, False, "share"),
+        Claim("The cluster vote alone drifts: it ends below 95 % of its peak", kept["cluster"], 0.95, False, "share"),
+        Claim("Both rewards outlast self-certainty: share of the run before the collapse, difference",
+              paired(runs, "multi", "intuitor", lifetime), 0.0, True, "share"),
+        Claim("Both rewards with KL-Cov keep at least 80 % of their peak to the end",
+              kept["multi-kl-cov"], 0.8, True, "share"),
+        Claim("KL-Cov is what keeps them: retention with minus without it",
+              paired(runs, "multi-kl-cov", "multi", retention), 0.0, True, "share"),
+        Claim("They come within 5 points of supervised GRPO at the peak",
+              paired(runs, "grpo", "multi-kl-cov", peak), 0.05, False, "points"),
+        Claim("They come within 10 points of supervised GRPO at the end",
+              paired(runs, "grpo", "multi-kl-cov", end), 0.10, False, "points"),
+        Claim("Normalising before combining beats the reverse at the end",
+              paired(runs, "multi-kl-cov", "combine", end), 0.0, True, "points"),
+    ]  # fmt: skip
+
+
+def srrl_claims(runs: Mapping[str, Mapping[int, Curve]]) -> list[Claim]:
+    """(d): SRRL against RLVR with at least as many completions a step, and against itself with a piece taken away."""
+    seeds = sorted(set(runs["srrl"]) & set(runs["rlvr-orders"]))
+    ends = {seed: end(runs["rlvr-orders"][seed]) for seed in seeds}
+    sooner = over_seeds([steps_to(runs["rlvr-orders"][seed], ends[seed]) - steps_to(runs["srrl"][seed], ends[seed])
+                         for seed in seeds])  # fmt: skip
+    claims = [
+        Claim("SRRL ends above RLVR", paired(runs, "srrl", "rlvr-orders", end), 0.0, True, "points"),
+        Claim("SRRL reaches RLVR's end in fewer steps: share of the run saved", sooner, 0.0, True, "share"),
+    ]
+    pieces = {"srrl-no-memory": "the memory", "srrl-no-distillation": "the distillation", "srrl-no-gate": "the gate"}
+    for arm, piece in pieces.items():
+        claims.append(Claim(f"Without {piece} SRRL ends lower", paired(runs, "srrl", arm, end), 0.0, True, "points"))
+    return claims

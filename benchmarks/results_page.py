@@ -1,0 +1,145 @@
+"""docs/results.md and its plots from the folder of a reproduction: tables of the arms, the claims, the curves."""
+
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from benchmarks.claims import Claim, Curve, facts, rlif_claims, srrl_claims
+from judgefree.errors import JudgefreeError
+from judgefree.evaluation.plots import png
+from judgefree.files import MANIFEST, read_json, write_atomic
+from judgefree.params import load_params
+from judgefree.training.history import OWN_SIGNAL, VALIDATION
+
+Runs = Mapping[str, Mapping[int, Any]]  # arm -> seed -> what is known of the run
+
+INTRODUCTION = """# What the papers claim, at small scale
+
+Written by `make reproduce` (profiles/reproduce.yaml: from-scratch policies of about 0.3 million parameters, one warm-up
+per world, {seeds} seeds of reinforcement learning; seeds are paired between arms). Greedy pass@1 on {items} validation
+rows every {every} steps. Peak, retention and collapse are those of the RLIF paper's Table 3; intervals are 95 % t intervals
+over seeds. A claim is *held* when its whole interval lies on the claimed side. Made on {machine} in {minutes:.0f}
+minutes of training, two at a time.
+"""
+
+
+def write_page(work: Path, docs: Path) -> None:
+    """Write results.md and the plots of both methods into `docs`. Raises JudgefreeError where no run is finished."""
+    params = load_params(work / "params.yaml")
+    runs: dict[str, dict[int, dict[str, Any]]] = {}
+    for name, run in params.runs.items():
+        if run.arm and (work / "models" / name / MANIFEST).is_file():
+            runs.setdefault(run.arm, {})[run.seed] = read_run(work, name) | {"dataset": run.dataset}
+    if not runs:
+        raise JudgefreeError(f"no finished run in {work}", "run `make reproduce`")
+    curves = {arm: {seed: run["curve"] for seed, run in seeds.items()} for arm, seeds in runs.items()}
+    parts = [introduction(runs, params)]
+    worlds = {"Self-certainty and votes (RLIF)": ("arithmetic", rlif_claims, "results-rlif.png"),
+              "Self-review (SRRL)": ("orders", srrl_claims, "results-srrl.png")}  # fmt: skip
+    for title, (dataset, judge, plot) in worlds.items():
+        arms = {arm: seeds for arm, seeds in runs.items() if seeds[min(seeds)]["dataset"] == dataset}
+        if not arms:
+            continue
+        draw({arm: curves[arm] for arm in arms}, docs / plot)
+        parts += [f"## {title}", f"![Validation pass@1 by step]({plot})", arms_table(arms), claims_table(judge(curves))]
+    write_atomic(docs / "results.md", "\n\n".join(parts) + "\n")
+
+
+def read_run(work: Path, name: str) -> dict[str, Any]:
+    """A finished run's curve, seconds, completions and tokens, its validation where its own signal was best, and the test
+    scores of what it handed on."""
+    history = pd.read_parquet(work / "models" / name / "history.parquet").set_index("step")
+    curve = {int(step): float(value) for step, value in history[VALIDATION].dropna().items()}
+    own = history[OWN_SIGNAL].dropna() if OWN_SIGNAL in history else None
+    tests = {path.parent.name: read_json(path) for path in (work / "reports" / "runs" / name).glob("*/metrics.json")}
+    manifest = read_json(work / "models" / name / MANIFEST)
+    timings = work / ".work" / "train" / manifest["key"] / "timings.jsonl"
+    return {
+        "curve": curve,
+        "own_choice": curve.get(int(own.idxmax())) if own is not None and len(own) else None,
+        "test": next(iter(tests.values()), {}),
+        "seconds": pd.read_json(timings, lines=True)["seconds"].iloc[-1] if timings.is_file() else 0.0,
+        "status": manifest["status"],
+    }
+
+
+def introduction(runs: Runs, params: Any) -> str:
+    counts = sorted({len(seeds) for seeds in runs.values()})
+    return INTRODUCTION.format(
+        seeds=" or ".join(map(str, counts)), items=params.training.validation_items, every=params.training.save_every,
+        machine=f"{platform.machine()}, one thread a run",
+        minutes=sum(run["seconds"] for seeds in runs.values() for run in seeds.values()) / 60,
+    ).strip()  # fmt: skip
+
+
+def arms_table(arms: Runs) -> str:
+    header = [
+        "arm",
+        "seeds",
+        "start",
+        "peak",
+        "end",
+        "retention",
+        "collapsed",
+        "own choice",
+        "test greedy",
+        "test sampled",
+    ]
+    lines = [" | ".join(header), " | ".join(["---"] + ["--:"] * (len(header) - 1))]
+    for arm, seeds in arms.items():
+        known = [facts(run["curve"]) for run in seeds.values()]
+        falls = sorted(fact["collapse_step"] for fact in known if fact["collapse_step"] is not None)
+        own = [run["own_choice"] for run in seeds.values() if run["own_choice"] is not None]
+        tests = [[run["test"].get(name) for run in seeds.values()] for name in ("pass@1", "sampled/accuracy")]
+        cells = [
+            arm, str(len(seeds)), percent([fact["start"] for fact in known]), percent([fact["peak"] for fact in known]),
+            percent([fact["end"] for fact in known]), percent([fact["retention"] for fact in known]),
+            f"{len(falls)} of {len(seeds)}" + (f" (from step {falls[0]})" if falls else ""),
+            percent(own), *(percent([value for value in values if value is not None]) for values in tests),
+        ]  # fmt: skip
+        lines.append(" | ".join(cells))
+    return "\n".join(f"| {line} |" for line in lines) + (
+        "\n\nPercent, mean ± standard deviation over seeds. *Own choice*: validation at the checkpoint that a method\n"
+        "without gold answers would hand on by its own signal. *Test*: of the last weights, or of the best where the run\n"
+        "collapsed."
+    )
+
+
+def claims_table(claims: Sequence[Claim]) -> str:
+    lines = ["| claim | measured | 95 % interval | |", "| --- | --: | --: | --- |"]
+    for claim in claims:
+        scale, sign = (100, "+.1f") if claim.unit == "points" else (1, ".2f")
+        figure = claim.figure
+        interval = f"{scale * figure.low:{sign}} to {scale * figure.high:{sign}}"
+        verdict = "held" if claim.holds else "**not held**"
+        lines.append(f"| {claim.text} | {scale * figure.mean:{sign}} {claim.unit} | {interval} | {verdict} |")
+    return "\n".join(lines)
+
+
+def percent(values: Sequence[float]) -> str:
+    if not values:
+        return "-"
+    mean = 100 * float(np.mean(values))
+    return f"{mean:.1f}" if len(values) < 2 else f"{mean:.1f} ± {100 * float(np.std(values, ddof=1)):.1f}"
+
+
+def draw(curves: Mapping[str, Mapping[int, Curve]], target: Path) -> None:
+    """One line per arm, the mean over its seeds, and a band from the worst seed to the best."""
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.subplots()
+    for arm, seeds in curves.items():
+        steps = sorted(set.intersection(*(set(curve) for curve in seeds.values())))
+        values = 100 * np.array([[curve[step] for step in steps] for curve in seeds.values()])
+        line = axes.plot(steps, values.mean(axis=0), label=f"{arm} ({len(seeds)} seeds)")[0]
+        axes.fill_between(
+            steps, values.min(axis=0), values.max(axis=0), color=line.get_color(), alpha=0.12, linewidth=0
+        )
+    axes.set(xlabel="optimizer step", ylabel="validation pass@1, greedy, %", ylim=(0, 100))
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8)
+    axes.grid(alpha=0.3)
+    write_atomic(target, png(figure))

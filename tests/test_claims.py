@@ -1,0 +1,85 @@
+"""What `make reproduce` concludes from curves: every figure here is worked out by hand."""
+
+import math
+
+import pytest
+
+from benchmarks.claims import Claim, Interval, facts, lifetime, over_seeds, paired, rlif_claims, srrl_claims, steps_to
+from benchmarks.results_page import arms_table, claims_table
+
+HELD = {0: 0.5, 20: 0.8, 40: 0.9, 60: 0.9}
+FELL = {0: 0.5, 20: 0.8, 40: 0.3, 60: 0.1}
+
+
+def test_facts_of_a_run() -> None:
+    assert facts(FELL) == {
+        "start": 0.5, "peak": 0.8, "peak_step": 20, "collapse_step": 40, "retention": 0.125, "end": 0.1,
+    }  # fmt: skip
+    assert facts(HELD)["collapse_step"] is None
+    assert (lifetime(HELD), lifetime(FELL)) == (1.0, pytest.approx(40 / 60))
+
+
+def test_interval_over_seeds() -> None:
+    # mean 2, standard deviation 1, three seeds: 2 +- 4.302653 / sqrt(3)
+    interval = over_seeds([1.0, 2.0, 3.0])
+    assert interval.mean == 2.0 and interval.seeds == 3
+    assert interval.high - 2 == pytest.approx(4.302653 / math.sqrt(3), abs=1e-6)
+    assert interval.low == pytest.approx(4 - interval.high)
+    with pytest.raises(ValueError, match="two of them"):
+        over_seeds([1.0])
+
+
+def test_seeds_are_paired() -> None:
+    runs = {"a": {0: {1: 0.5}, 1: {1: 0.9}, 2: {1: 0.1}}, "b": {1: {1: 0.8}, 0: {1: 0.4}}}
+    assert paired(runs, "a", "b", lambda curve: curve[1]).mean == pytest.approx(0.1)
+    assert paired(runs, "a", "b", lambda curve: curve[1]).low == pytest.approx(0.1), "no spread once paired"
+
+
+def test_steps_until_a_level() -> None:
+    assert steps_to(HELD, 0.85) == pytest.approx(40 / 60)
+    assert steps_to(HELD, 0.95) == pytest.approx(80 / 60), "never: one checkpoint after the end"
+
+
+def test_a_claim_holds_only_with_its_whole_interval() -> None:
+    figure = Interval(0.85, 0.79, 0.91, 5)
+    assert not Claim("keeps", figure, 0.8, True, "share").holds
+    assert Claim("keeps", figure, 0.78, True, "share").holds
+    assert Claim("loses", figure, 0.92, False, "share").holds
+    assert not Claim("loses", figure, 0.9, False, "share").holds
+
+
+def shifted(curve: dict[int, float], by: float) -> dict[int, dict[int, float]]:
+    return {0: curve, 1: {step: value + by for step, value in curve.items()}}
+
+
+def test_claims_of_rlif() -> None:
+    runs = {"grpo": shifted(HELD, 0.01), "intuitor": shifted(FELL, 0.01), "cluster": shifted(FELL, 0.01),
+            "multi": shifted(FELL, 0.02), "multi-kl-cov": shifted(HELD, 0.02), "combine": shifted(FELL, 0.02)}  # fmt: skip
+    verdicts = [claim.holds for claim in rlif_claims(runs)]
+    assert verdicts == [True, True, False, True, True, False, True, True]
+    # grpo - multi-kl-cov at the peak: 0 and -0.01, so -0.5 +- 12.706 * 0.5 points: within 5 is not shown by two seeds
+    within = rlif_claims(runs)[5].figure
+    assert within.mean == pytest.approx(-0.005) and within.high == pytest.approx(-0.005 + 12.7062 * 0.005, abs=1e-5)
+
+
+def test_claims_of_srrl() -> None:
+    slow = {0: 0.3, 20: 0.4, 40: 0.5, 60: 0.6}
+    fast = {0: 0.3, 20: 0.5, 40: 0.62, 60: 0.7}
+    arms = ["srrl-no-memory", "srrl-no-distillation", "srrl-no-gate"]
+    runs = {"srrl": shifted(fast, 0.0), "rlvr-orders": shifted(slow, 0.0), **{arm: shifted(fast, 0.0) for arm in arms}}
+    claims = srrl_claims(runs)
+    assert claims[0].figure.mean == pytest.approx(0.1) and claims[0].holds
+    assert claims[1].figure.mean == pytest.approx(20 / 60) and claims[1].holds
+    assert [claim.holds for claim in claims[2:]] == [False] * 3, "nothing lost without a piece"
+
+
+def test_tables_tell_every_arm_and_verdict() -> None:
+    run = {"own_choice": 0.9, "test": {"pass@1": 0.85}}
+    table = arms_table({"multi": {0: {"curve": HELD, **run}, 1: {"curve": FELL, **run}}})
+    assert "| multi | 2 | 50.0 ± 0.0 | 85.0 ± 7.1 | 50.0 ± 56.6 |" in table
+    assert "| 1 of 2 (from step 40) | 90.0 ± 0.0 | 85.0 ± 0.0 | - |" in table
+    claims = [Claim("A", Interval(0.1, 0.05, 0.15, 5), 0.0, True, "points"),
+              Claim("B", Interval(0.7, 0.6, 0.8, 5), 0.8, True, "share")]  # fmt: skip
+    shown = claims_table(claims)
+    assert "| A | +10.0 points | +5.0 to +15.0 | held |" in shown
+    assert "| B | 0.70 share | 0.60 to 0.80 | **not held** |" in shown
