@@ -172,7 +172,7 @@ def test_every_text_of_the_world_of_orders_survives_too(orders_tokenizer):
         families={"plain": 0.4, "times": 0.15, "over": 0.15, "brackets": 0.15, "nested": 0.15},
         ordered=0.1,
         slip=0.1,
-        lessons=Lessons(guided=0.25, review=0.25, memory=0.25, follow=0.9, fitting=0.5, insight=0.4, copy_memory=0.5),
+        lessons=Lessons(guided=0.25, review=0.25, memory=0.25, fitting=0.5, follow=0.9, insight=0.4, copy_memory=0.5),
         quality=WORLD.quality,
     )
     rows = orders.rows(world)["train"]
