@@ -7,6 +7,7 @@ judged (claims.py) and docs/results.md and its plots are written (results_page.p
 """
 
 import argparse
+import shutil
 import subprocess
 import sys
 import time
@@ -54,12 +55,19 @@ def write_project(work: Path, arms: list[str] | None) -> dict[str, Any]:
     named = [name for name, run in params["runs"].items() if "arm" in run]
     if unknown := set(arms or ()) - set(named):
         raise JudgefreeError(f"no arm {', '.join(sorted(unknown))} in {PROFILE.name}", f"known: {', '.join(named)}")
-    runs = {name: run for name, run in params["runs"].items() if "arm" not in run}
+    repeated = {}
     for name in arms or named:
         for seed in range(MAIN_SEEDS if name in MAIN_ARMS else OTHER_SEEDS):
-            runs[f"{name}-s{seed}"] = {**params["runs"][name], "arm": name, "seed": seed}
-    params["runs"] = runs
-    work.mkdir(parents=True, exist_ok=True)
+            repeated[f"{name}-s{seed}"] = {**params["runs"][name], "arm": name, "seed": seed}
+    needed = set()
+    for run in repeated.values():
+        while (start := run["start_from"]) not in params["bases"]:
+            needed.add(start)
+            run = params["runs"][start]
+        needed.add(start)
+    params["runs"] = {name: run for name, run in params["runs"].items() if name in needed} | repeated
+    params["bases"] = {name: base for name, base in params["bases"].items() if name in needed}
+    shutil.copytree(ROOT / "prompts", work / "prompts", dirs_exist_ok=True)
     with open(work / "params.yaml", "w", encoding="utf-8") as file:
         YAML().dump(params, file)
     load_params(work / "params.yaml")
@@ -71,7 +79,7 @@ def make_all(work: Path, params: dict[str, Any], processes: int) -> None:
     stage(work, "resolve")
     for name in params["bases"]:
         stage(work, "base", name)
-    for name in params["data"]:
+    for name in {run["dataset"] for run in params["runs"].values()}:
         stage(work, "prepare", name)
     stage(work, "pin")
     for name in params["bases"]:
@@ -84,6 +92,8 @@ def make_all(work: Path, params: dict[str, Any], processes: int) -> None:
     with ThreadPoolExecutor(processes) as pool:
         waiting = [pool.submit(train_and_evaluate, work, name) for name in repeated]
         for done, future in enumerate(as_completed(waiting), start=1):
+            if future.exception():
+                pool.shutdown(wait=False, cancel_futures=True)  # what runs now ends by itself, nothing new begins
             name, seconds = future.result()
             left = (time.monotonic() - begun) / done * (len(waiting) - done) / 60
             print(f"{done} of {len(waiting)}: {name}, {seconds:.0f} s; about {left:.0f} min left", flush=True)
