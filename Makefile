@@ -36,7 +36,7 @@ ui: $(STAMP) ## MLflow and Prefect in the browser, until Ctrl-C
 	@python -m tools.ui
 
 test: $(STAMP) ## The whole default test suite
-	@pytest -q -n 2 --dist loadfile -m "not gpu"
+	@pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not gpu"
 
 check: $(STAMP) ## Format, lint, types, constraints
 	@ruff format --check .

@@ -1,4 +1,4 @@
-"""A tiny random policy on disk."""
+"""A tiny random policy on disk, and which tests begin."""
 
 from pathlib import Path
 
@@ -8,6 +8,11 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with whole pipelines first: they take minutes, and what begins last keeps one of two workers waiting."""
+    items.sort(key=lambda item: "pipeline" not in item.keywords)
 
 
 @pytest.fixture(scope="session")
