@@ -102,8 +102,7 @@ class Params(Strict):
         samples that the gate compares."""
         for name, run in self.runs.items():
             task, base = run.dataset, self.ancestry(name)[-1]
-            suites = [suite for suite, settings in self.suites.items() if settings.dataset == task]
-            decides = task if task in suites else suites[0] if len(suites) == 1 else None
+            decides = self.deciding_suite(task)
             if decides is None:
                 continue
             if decides not in self.bases[base].suites:
@@ -120,13 +119,17 @@ class Params(Strict):
     def _judged_blindly(self) -> None:
         """No gate by a suite that looks at the gold answers while it is tested."""
         for task in dict.fromkeys(run.dataset for run in self.runs.values()):
-            suites = [name for name, suite in self.suites.items() if suite.dataset == task]
-            decides = task if task in suites else suites[0] if len(suites) == 1 else None
+            decides = self.deciding_suite(task)
             if decides and (retry := self.suites[decides].retry) and retry.procedure == "reflexion":
                 raise ValueError(
                     f"suites.{decides}.retry: reflexion asks the gold answers which attempts failed, so this suite cannot "
                     f"decide on {task}; let a suite without retry be named {task}, and this one otherwise"
                 )
+
+    def deciding_suite(self, task: str) -> str | None:
+        """The suite that decides on a task: the one of its name, or the only one on its data set; None without either."""
+        suites = [name for name, suite in self.suites.items() if suite.dataset == task]
+        return task if task in suites else suites[0] if len(suites) == 1 else None
 
     def training_of(self, run: str) -> Training:
         """The shared training settings with the run's overrides laid over them, key by key."""

@@ -21,18 +21,16 @@ class Candidate:
 
 
 def suite_of(params: Params, task: str) -> str:
-    """The suite that decides on a task: the one of its name, or the only one on its data set.
+    """The suite that decides on a task (`Params.deciding_suite`).
 
     Raises JudgefreeError for an unknown task, and where no suite or more than one could be meant.
     """
     tasks = sorted({run.dataset for run in params.runs.values()})
     if task not in tasks:
         raise JudgefreeError(f"no run of params.yaml trains on {task!r}", f"tasks are: {', '.join(tasks)}")
+    if decides := params.deciding_suite(task):
+        return decides
     suites = [name for name, suite in params.suites.items() if suite.dataset == task]
-    if task in suites:
-        return task
-    if len(suites) == 1:
-        return suites[0]
     found = f"{len(suites)} suites test {task} ({', '.join(suites)})" if suites else f"no suite tests {task}"
     raise JudgefreeError(f"{found}, so it is not clear which decides on it", f"give suites one named {task}")
 
