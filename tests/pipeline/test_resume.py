@@ -58,21 +58,32 @@ def wait_for_step(root: Path, before: set[Path], step: int, process: subprocess.
         time.sleep(0.005)
 
 
+def kill_and_repeat(root: Path, run: str, step: int, moment: float) -> str:
+    """Train a run anew, kill it `moment` seconds after a step, train it again; returns what the second command said."""
+    shutil.rmtree(root / "models" / run, ignore_errors=True)
+    if run == "warmup":
+        shutil.rmtree(root / ".work" / "train")
+    before = folders(root)
+    process = start(root, run)
+    wait_for_step(root, before, step, process)
+    time.sleep(moment)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL and not (root / "models" / run).exists()
+    return command(root, "judgefree", "train", run).stderr
+
+
 @pytest.mark.parametrize("number", range(KILLS))
 def test_kill_at_a_random_moment(project: Path, untouched: dict[str, dict[str, str]], number: int) -> None:
     """kill -9 after a random step, and a random moment more; the seed is the test's number."""
     run, draw = ("rlvr", "warmup")[number % 2], random.Random(number)
-    shutil.rmtree(project / "models" / run, ignore_errors=True)
-    if run == "warmup":
-        shutil.rmtree(project / ".work" / "train")
-    before = folders(project)
-    process = start(project, run)
-    wait_for_step(project, before, draw.randrange(1, 7), process)
-    time.sleep(draw.random() * 0.05)
-    process.kill()
-    assert process.wait() == -signal.SIGKILL and not (project / "models" / run).exists()
-    command(project, "judgefree", "train", run)
+    kill_and_repeat(project, run, draw.randrange(1, 7), draw.random() * 0.05)
     assert hashes(project / "models" / run) == untouched[run]
+
+
+def test_warm_up_goes_on_from_its_checkpoint(project: Path, untouched: dict[str, dict[str, str]]) -> None:
+    """Supervised training too, also in what its library counts along the way."""
+    assert "going on from step 4" in kill_and_repeat(project, "warmup", step=5, moment=0.0)
+    assert hashes(project / "models" / "warmup") == untouched["warmup"]
 
 
 def test_kill_between_checkpoint_and_seal(project: Path, untouched: dict[str, dict[str, str]]) -> None:

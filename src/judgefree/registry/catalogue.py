@@ -73,7 +73,6 @@ CATALOGUE = (
     _share("kl/clamped", "tokens whose log ratio to the reference policy was cut off before KL divergence was taken"),
     Metric("entropy", "nats/token", 0, None, "mean entropy of the policy's next-token distribution"),
     _share("mean_token_accuracy", "demonstration tokens that are the most probable ones (supervised)"),
-    _tokens("num_tokens", "tokens trained on so far"),
     Metric("bad_steps", "steps", 0, None, "steps skipped so far because a loss, reward or gradient was not finite"),
     Metric("ratio/abs_log_mean", "nats/token", 0, None, "mean distance of the tokens' log ratio from 0"),
     _share("clip_ratio/*", "tokens whose ratio was clipped: on the low side, the high side, or either (region)"),

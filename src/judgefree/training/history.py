@@ -8,8 +8,11 @@ VALIDATION = "validation/pass@1"
 OWN_SIGNAL = "own_signal"  # at checkpoints: the mean of ROLLOUT_SIGNAL since the checkpoint before
 ROLLOUT_SIGNAL = "own_signal/rollout"  # what a method without labels says of each rollout
 
-# Trainer's and TRL's values that depend on the clock or repeat others; a history must be the same bytes on every machine.
-LEFT_OUT = ("step_time", "epoch", "runtime", "per_second", "total_flos", "train_loss", "num_input_tokens_seen")
+# Trainer's and TRL's values that depend on the clock, repeat others, or count from the last resume (num_tokens): a history
+# must be the same bytes on every machine, interrupted or not.
+LEFT_OUT = (
+    "step_time", "epoch", "runtime", "per_second", "total_flos", "train_loss", "num_input_tokens_seen", "num_tokens",
+)  # fmt: skip
 
 
 @dataclass
