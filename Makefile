@@ -28,6 +28,7 @@ demo: $(STAMP) ## Train, evaluate and compare the profile in params.yaml, then s
 	@dvc repro
 	@judgefree table
 	@echo
+	@echo "Commands are those of .venv: first  . .venv/bin/activate"
 	@echo "Where to look next: reports/compare/ (table.md, plots/), models/rlvr/ (history, records of completions);"
 	@echo "  dvc plots show --open    judgefree runs    make ui (MLflow, Prefect)    python -m flows.retrain (the nightly chain)"
 	@echo "  params.yaml holds every setting; judgefree profile lists whole sets; README.md says how to bring your own model."

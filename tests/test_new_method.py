@@ -1,6 +1,10 @@
 """The worked example of docs/new-method.md, as it stands on the page, plays and learns on a real policy."""
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 import types
 from pathlib import Path
 from typing import Any
@@ -27,6 +31,25 @@ def example() -> Any:
     module = types.ModuleType("majority_vote")
     exec(compile(code, str(PAGE), "exec"), module.__dict__)
     return module
+
+
+def test_it_is_installed_as_the_page_says(tmp_path: Path) -> None:
+    """The package with the file in its place and the three edits: a process of its own imports and finds it."""
+    text = PAGE.read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    imports, method, options = re.findall(r"```\n(from judgefree.*?)\nMETHODS +(.*?)\nOPTIONS +(.*?)\n```", text)[0]
+    package = tmp_path / "judgefree"
+    shutil.copytree(PAGE.parents[1] / "src" / "judgefree", package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "methods" / "majority_vote.py").write_text(code)
+    known = package / "methods" / "__init__.py"
+    lines = known.read_text()
+    lines = re.sub(r"^from judgefree\.methods import .*$", imports, lines, flags=re.MULTILINE)
+    lines = re.sub(r"^(METHODS.*= \{)", rf"\1{method}, ", lines, flags=re.MULTILINE)
+    known.write_text(re.sub(r"^(OPTIONS.*= \{)", rf"\1{options}, ", lines, flags=re.MULTILINE))
+    program = "from judgefree import methods; print(sorted(methods.METHODS), 'majority_vote' in methods.OPTIONS)"
+    found = subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(tmp_path)}, text=True,
+                           capture_output=True)  # fmt: skip
+    assert found.stdout.strip() == "['majority_vote', 'rlif', 'rlvr', 'srrl'] True", found.stderr
 
 
 def test_majority_by_hand(example: Any) -> None:

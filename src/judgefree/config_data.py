@@ -1,5 +1,6 @@
 """The sections `bases` and `data` of params.yaml: where models and data sets come from."""
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -163,13 +164,32 @@ class OrdersData(Strict):
         return self
 
 
+def is_folder(identity: str) -> bool:
+    """Whether a data set's id names a local folder and not a repository of the hub."""
+    return identity.startswith(("/", "./", "../"))
+
+
+def _require_commit(key: str, identity: str, revision: str | None) -> None:
+    """A repository of the hub is read at a commit; a folder has none to name."""
+    if not is_folder(identity) and not re.fullmatch(r"[0-9a-f]{40}", revision or ""):
+        raise ValueError(
+            f"{key}: {revision or 'nothing'} is no full commit id of {identity}; give its 40 hexadecimal digits, since a "
+            "branch may move, or let the id be a folder (./... or /...), which needs none"
+        )
+
+
 class Gsm8kData(Strict):
     kind: Literal["gsm8k"]
     id: str
-    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    revision: str | None = None
     seed: Seed
     validation: Count
     quality: Quality
+
+    @model_validator(mode="after")
+    def _pinned(self) -> "Gsm8kData":
+        _require_commit("revision", self.id, self.revision)
+        return self
 
 
 class MathData(Strict):
@@ -177,12 +197,18 @@ class MathData(Strict):
 
     kind: Literal["math"]
     train_id: str
-    train_revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    train_revision: str | None = None
     test_id: str
-    test_revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    test_revision: str | None = None
     seed: Seed
     validation: Count
     quality: Quality
+
+    @model_validator(mode="after")
+    def _pinned(self) -> "MathData":
+        _require_commit("train_revision", self.train_id, self.train_revision)
+        _require_commit("test_revision", self.test_id, self.test_revision)
+        return self
 
 
 class MawpsData(Strict):

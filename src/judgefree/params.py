@@ -268,9 +268,11 @@ def _messages(error: ValidationError, model: type[BaseModel], prefix: str) -> li
             close = difflib.get_close_matches(str(item["loc"][-1]), _all_fields(model), n=1)
             lines.append(f"{path}: unknown key; " + (f"did you mean {close[0]!r}?" if close else "remove it"))
         elif item["type"] == "missing":
-            lines.append(f"{path}: missing; add it (see profiles/ for a whole file)")
+            lines.append(f"{path}: missing; add it (profiles/smollm2.yaml has every kind of section)")
         else:
             message = item["msg"].removeprefix("Value error, ")
+            if item["type"].endswith("_type") and isinstance(item["input"], str):
+                message += f", and {item['input']!r} is text; write it without quotes"
             lines.append(f"{path}: {message}" if path else message)
     return lines
 

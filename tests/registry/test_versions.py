@@ -139,7 +139,7 @@ def test_rollback_goes_back_one_promotion_after_the_other(store: Store) -> None:
     assert roll_back(store, "t") == (1, None) and alias_of(store, "t", CHAMPION) is None
     with pytest.raises(JudgefreeError, match="t has no champion to roll back"):
         roll_back(store, "t")
-    with pytest.raises(JudgefreeError, match="judgefree register other"):
+    with pytest.raises(JudgefreeError, match="other has no champion to roll back"):
         roll_back(store, "other")
 
 

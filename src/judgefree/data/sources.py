@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from judgefree.config_data import is_folder
 from judgefree.errors import JudgefreeError, MayPass, first_line
 from judgefree.files import sha256_file
 
@@ -42,17 +43,17 @@ class Source:
 
 
 def read(
-    split: str, label: str, dataset: tuple[str, str], layouts: Sequence[str], mirror: Sequence[str], root: Path
+    split: str, label: str, dataset: tuple[str, str | None], layouts: Sequence[str], mirror: Sequence[str], root: Path
 ) -> Source:
     """Read the files of one split.
 
-    dataset: hub id and revision; an id that starts with `/`, `./` or `../` is a folder (relative to `root`) instead.
+    dataset: hub id and commit; an id that starts with `/`, `./` or `../` is a folder (relative to `root`) instead.
     layouts: patterns below the hub repository or that folder; the first that matches any file is taken.
     mirror: the same below the folder that JUDGEFREE_MIRROR names, which goes before the hub.
     Raises JudgefreeError when the place or the files are missing, unreadable, or the hub cannot be reached.
     """
     identity, revision = dataset
-    if identity.startswith(("/", "./", "../")):
+    if is_folder(identity):
         kind, folder, patterns = "folder", root / identity, layouts
         if not folder.is_dir():
             raise JudgefreeError(f"the data folder {folder} does not exist", "correct the id in params.yaml")
@@ -85,7 +86,7 @@ def mirror_folder() -> Path:
     return Path(value)
 
 
-def _download(identity: str, revision: str, layouts: Sequence[str], mirror: Sequence[str]) -> Path:
+def _download(identity: str, revision: str | None, layouts: Sequence[str], mirror: Sequence[str]) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         EntryNotFoundError,

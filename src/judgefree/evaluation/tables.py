@@ -96,7 +96,7 @@ def _scores(suite: str, result: Mapping[str, Any], all_columns: bool) -> Grid:
     shares = [key for key in ("first/pass@1",) if key in present] + shares
     lengths += tries
     header = ["arm", "method", "seeds", *(_NAMES[measure] for measure in measures)]
-    header += [key.removeprefix("sampled/") for key in pass_at]
+    header += [key if key == "sampled/pass@1" else key.removeprefix("sampled/") for key in pass_at]
     header += [key.removeprefix("retry/") for key in (*shares, *lengths)]
     rows = []
     for row in arms:

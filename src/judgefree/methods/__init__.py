@@ -1,4 +1,5 @@
-"""The methods by name, one file each. A new method is a new file and one line here (docs/new-method.md)."""
+"""The methods by name, one file each. A new one is a file, its import here and a line in two tables
+(docs/new-method.md)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

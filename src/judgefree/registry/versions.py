@@ -105,7 +105,9 @@ def roll_back(store: Store, name: str) -> tuple[int, int | None]:
     with store.locked(f"task-{name}"):
         champion = alias_of(store, name, CHAMPION)
         if champion is None:
-            raise JudgefreeError(f"{name} has no champion to roll back", f"run `judgefree register {name}` first")
+            raise JudgefreeError(
+                f"{name} has no champion to roll back", "there is one after `judgefree register` promoted a version"
+            )
         former = [version for version in archived(store, name).values() if version != champion]
         earlier = [version for version in former if not _rolled_back(store, name, version)]
         store.client.set_model_version_tag(

@@ -311,7 +311,8 @@ def publish_run(job: Job, standing: Standing) -> None:
         "alarms": alarm_counts(history.rows), **job.made_from,
     })  # fmt: skip
     publish(final, job.target)
-    print(f"{job.name}: step {chosen} of {last} published in {os.path.relpath(job.target, job.root)}")
+    place = os.path.relpath(job.target, job.root)
+    print(f"{job.name}: trained {last} steps; the weights of step {chosen} (select: {job.run.select}) are in {place}")
 
 
 def save_policy(job: Job, source: Path, target: Path) -> None:
