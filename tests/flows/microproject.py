@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 
 REPOSITORY = Path(__file__).parents[2]
 PIPELINE = {
-    "timeout_s": {"prepare": 60, "train": 60, "evaluate": 60, "registry": 60},
+    "timeout_s": {"prepare": 600, "train": 600, "evaluate": 600, "registry": 600},
     "grace_s": 20, "lock_wait_s": 1, "retries": 2, "retry_delay_s": 0, "gpu_slots": 1,
 }  # fmt: skip
 

@@ -12,7 +12,7 @@ import pytest
 from project import command, environment, hashes
 
 pytestmark = pytest.mark.pipeline
-KILLS = int(os.environ.get("JUDGEFREE_KILLS", "2"))
+KILLS = int(os.environ.get("JUDGEFREE_KILLS", "1"))
 
 
 @pytest.fixture(scope="module")
