@@ -4,10 +4,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 from world import TRAINING
 
 from judgefree.data.tables import SCHEMA, write_parquet
-from judgefree.files import pretty_json, seal, write_atomic
+from judgefree.files import listing, pretty_json, seal, write_atomic
+from judgefree.training.run import train
 
 LIMITS = {
     "window": 1, "entropy_low": 0.0, "length_low": 0.0, "length_high": 100.0, "distinct_low": 0.0, "answers_low": 0.0,
@@ -59,3 +61,15 @@ class Killer:
 
     def end(self, history: Any, status: str) -> None:
         pass
+
+
+def same_bytes_when_interrupted(root: Path) -> None:
+    """Run r whole, and again from nothing with an end after its first checkpoint: every file of the model is the same."""
+    train("r", root)
+    whole = listing(root / "models" / "r")
+    shutil.rmtree(root / "models" / "r")
+    shutil.rmtree(root / ".work")
+    with pytest.raises(Killed):
+        train("r", root, lambda *_: Killer())
+    train("r", root)
+    assert listing(root / "models" / "r") == whole

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from stage_project import MULTI, Killed, Killer, resolve, unlabelled
+from stage_project import MULTI, resolve, same_bytes_when_interrupted, unlabelled
 
-from judgefree.files import listing, read_json
+from judgefree.files import read_json
 from judgefree.registry.catalogue import describe, mlflow_name
 from judgefree.training.run import train
 
@@ -30,7 +30,7 @@ def test_it_trains_without_gold_and_selects_by_its_own_signal(project: Path) -> 
     for step, value in signals.items():
         assert value == pytest.approx((rows[step - 3]["own_signal/rollout"] + rows[step - 1]["own_signal/rollout"]) / 2)
     assert manifest["selected_step"] == (8 if signals[8] > signals[4] else 4)
-    assert manifest["status"] == "finished" and manifest["best"] == max(signals.values())
+    assert manifest["status"] == "finished"
     assert manifest["collapse"] is None and manifest["alarms"] == {}  # no gold: validation was never measured
     assert "vote/accuracy" not in rows[1] and "validation/pass@1" not in rows[4]
     assert [row["cov/abs_log_ratio"] == 0 for row in (rows[1], rows[2], rows[7], rows[8])] == [True, False, True, False]
@@ -66,12 +66,5 @@ def test_a_collapse_ends_the_run_and_the_best_checkpoint_is_published(project: P
 @pytest.mark.parametrize("options", [MULTI, {"reward": "random", "final_batch_norm": False}], ids=["multi", "random"])
 def test_an_interrupted_run_has_the_same_bytes(project: Path, options: dict) -> None:
     resolve(project, options, select="last")
-    train("r", project)
-    whole = listing(project / "models" / "r")
-    shutil.rmtree(project / "models" / "r")
-    shutil.rmtree(project / ".work")
-    with pytest.raises(Killed):
-        train("r", project, lambda *_: Killer())
-    train("r", project)
-    assert listing(project / "models" / "r") == whole
+    same_bytes_when_interrupted(project)
     assert read_json(project / "models" / "r" / "method_state.json")["method"] == {"rollouts": 4}

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file
+from stage_project import same_bytes_when_interrupted
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
@@ -16,7 +17,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from world import TRAINING
 
 from judgefree.data.tables import SCHEMA, write_parquet
-from judgefree.files import listing, pretty_json, read_json, seal, write_atomic
+from judgefree.files import pretty_json, read_json, seal, write_atomic
 from judgefree.registry.catalogue import describe, mlflow_name
 from judgefree.texts import read_texts
 from judgefree.training.run import train
@@ -152,29 +153,8 @@ def test_rft_imitates_the_right_ones_alone(project: Path) -> None:
     assert any(not after[name].equal(value) for name, value in before.items())
 
 
-class Killed(Exception):
-    pass
-
-
-class Killer:
-    """Ends the run after its first checkpoint."""
-
-    def checkpoint(self, history: Any) -> None:
-        raise Killed
-
-    def end(self, history: Any, status: str) -> None:
-        pass
-
-
 @pytest.mark.parametrize("rule", ["random", "nearest"])
 def test_an_interrupted_run_has_the_same_bytes(project: Path, rule: str) -> None:
     resolve(project, "srrl", {**SRRL, "memory": {"rule": rule, "size": 20}})
-    train("r", project)
-    whole = listing(project / "models" / "r")
-    shutil.rmtree(project / "models" / "r")
-    shutil.rmtree(project / ".work")
-    with pytest.raises(Killed):
-        train("r", project, lambda *_: Killer())
-    train("r", project)
-    assert listing(project / "models" / "r") == whole
+    same_bytes_when_interrupted(project)
     assert len(read_json(project / "models" / "r" / "method_state.json")["method"]["memory"]) > 5

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 from peft import get_peft_model
-from stage_project import MULTI, Killed, Killer, resolve, unlabelled
+from stage_project import MULTI, Killed, resolve, same_bytes_when_interrupted, unlabelled
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from world import training
 
 from judgefree.errors import JudgefreeError
-from judgefree.files import listing, seal
+from judgefree.files import seal
 from judgefree.registry.live import LiveLog
 from judgefree.registry.store import find_run, open_store
 from judgefree.training import run
@@ -59,14 +59,7 @@ def test_a_published_lora_is_the_policy_that_was_trained(
 
 def test_an_interrupted_lora_run_has_the_same_bytes(project: Path) -> None:
     resolve(project, MULTI, "last", lora=LORA, precision="bf16")
-    train("r", project)
-    whole = listing(project / "models" / "r")
-    shutil.rmtree(project / "models" / "r")
-    shutil.rmtree(project / ".work")
-    with pytest.raises(Killed):
-        train("r", project, lambda *_: Killer())
-    train("r", project)
-    assert listing(project / "models" / "r") == whole
+    same_bytes_when_interrupted(project)
 
 
 class Broken(LiveLog):
