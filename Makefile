@@ -49,7 +49,7 @@ check: $(STAMP) ## Format, lint, types, constraints
 bench: $(STAMP) ## Speed of sampling and update against TRL, in one process
 	@OMP_NUM_THREADS=1 python benchmarks/step_time.py
 
-reproduce: $(STAMP) ## The papers' claims, several seeds: docs/results.md (about 90 minutes on 2 cores; goes on after a stop)
+reproduce: $(STAMP) ## The papers' claims, several seeds: docs/results.md (long; goes on after a stop)
 	@OMP_NUM_THREADS=1 python -m benchmarks.reproduce
 
 lock: ## Write both constraints files anew from the newest versions that pyproject.toml allows

@@ -148,13 +148,13 @@ def table() -> None:
 
     Example: judgefree table
     """
-    from judgefree.evaluation.tables import print_table
-    from judgefree.files import read_json
+    from judgefree.evaluation.tables import models_shown, print_table
     from judgefree.params import load_params
 
     print_table(ROOT)
     params = load_params(ROOT / "params.yaml")
-    if set(read_json(ROOT / "resolved" / "compare.json")["models"]) != {*params.bases, *params.runs}:
+    tested = {name for name, model in {**params.bases, **params.runs}.items() if model.suites}
+    if models_shown(ROOT) != tested:
         print("\nparams.yaml has other models than this table: run `dvc repro`")
 
 

@@ -118,8 +118,8 @@ class Lessons(Strict):
     guideline, of reviews, and of reviews that see a past one; the rest are bare questions.
 
     fitting: how often the guideline of a second attempt is the one that its question needs. follow: how often a second
-    attempt does as the guideline says, and not as by habit. insight: how often a review names
-    the guideline that its question needs, and not another. copy: how often a review repeats the past one it sees.
+    attempt does as the guideline says, and not as by habit. insight: how often a review names the guideline that its
+    question needs, and not another. copy_memory: how often a review repeats the past one it sees.
     """
 
     guided: Share

@@ -6,7 +6,7 @@ import pytest
 
 from judgefree.errors import JudgefreeError
 from judgefree.evaluation.compare import align, compare
-from judgefree.evaluation.tables import print_table
+from judgefree.evaluation.tables import models_shown, print_table
 from judgefree.files import listing, pretty_json, read_json, seal, write_atomic
 
 SUITE = {"dataset": "toy", "max_completion_tokens": 6, "batch_rows": 8}
@@ -207,6 +207,7 @@ def test_terminal_table_fits_100_columns(root, capsys):
     compare(root)
     capsys.readouterr()
     print_table(root)
+    assert models_shown(root) == set(models)
     printed = capsys.readouterr().out
     assert max(map(len, printed.splitlines())) <= 100
     assert "62.5 ±" in printed and "pass@4" in printed and "ungraded" in printed

@@ -70,7 +70,7 @@ class Project:
         seal(folder, {
             "kind": "run", "key": key or self.key(name, weights), "method": "rlvr", "dataset": "arithmetic",
             "seed": 0, "start_from": "tiny", "select": "validation", "selected_step": 2, "steps": 2, "status": status,
-            "best": validation, "last": validation, "collapse": collapse_facts(history),
+            "collapse": collapse_facts(history),
             "settings": settings or {"training": {"learning_rate": 2e-4}},
             "data_sha256": {"train.parquet": self.split_sha256("train"), "validation.parquet": "b" * 64},
         })  # fmt: skip

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from judgefree.files import read_json
 
+TABLE = "reports/compare/table.json"
 TERMINAL_WIDTH = 100
 _NAMES = {"pass@1": "pass@1", "sampled/accuracy": "sampled"}
 _RETRIES = {
@@ -44,10 +45,16 @@ def markdown(table: Mapping[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def models_shown(root: Path) -> set[str]:
+    """Names of the bases and runs that the comparison holds. Raises JudgefreeError where there is none."""
+    suites = read_json(root / TABLE)["suites"].values()
+    return {name for suite in suites for row in suite["arms"] for name in row["models"]}
+
+
 def print_table(root: Path) -> None:
     """Print scores, differences to start and base, and validation from `reports/compare/table.json`, at most
     TERMINAL_WIDTH columns wide."""
-    table = read_json(root / "reports" / "compare" / "table.json")
+    table = read_json(root / TABLE)
     console = Console()
     console = (
         Console(width=min(console.width, TERMINAL_WIDTH)) if console.is_terminal else Console(width=TERMINAL_WIDTH)

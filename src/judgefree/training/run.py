@@ -32,7 +32,7 @@ from judgefree.training.arguments import episode_arguments, lora_config
 from judgefree.training.callbacks import STATE, TENSORS, LiveLog, RunCallback, RunState, has_ended, load_run_state
 from judgefree.training.checkpoints import newest_valid, step_of
 from judgefree.training.engines import make_engine
-from judgefree.training.history import OWN_SIGNAL, VALIDATION, selected_step, signal_of
+from judgefree.training.history import VALIDATION, selected_step, signal_of
 from judgefree.training.launch import STOPPED
 from judgefree.training.lock import alone_in
 from judgefree.training.monitor import alarm_counts, collapse_facts
@@ -301,14 +301,11 @@ def publish_run(job: Job, standing: Standing) -> None:
             shutil.copy(checkpoint / file, final / file)
     history.save_parquet(final / "history.parquet")
     standing.records.publish(final / "records", job.training.save_every)
-    metric = OWN_SIGNAL if job.run.select == "own_signal" else VALIDATION
     seal(final, {
         "kind": "run", "key": job.key, "method": job.run.method, "dataset": job.run.dataset, "seed": job.run.seed,
         "start_from": job.run.start_from, "select": job.run.select, "selected_step": chosen, "steps": last,
         "status": "collapsed" if collapsed else "finished", "bad_steps": state.bad_steps,
-        "best": history.rows[best].get(metric) if (best := history.best(metric)) else None,
-        "last": history.last(metric), "collapse": collapse_facts(history.rows),
-        "alarms": alarm_counts(history.rows), **job.made_from,
+        "collapse": collapse_facts(history.rows), "alarms": alarm_counts(history.rows), **job.made_from,
     })  # fmt: skip
     publish(final, job.target)
     place = os.path.relpath(job.target, job.root)
