@@ -30,14 +30,17 @@ class Strict(BaseModel):
 class PromptFormat(Strict):
     """How a question of a data set is put to the policy and where the answer is read from.
 
-    answer: last closed \\boxed{}, last closed <answer> tag, or the text after the last `####`.
+    answer: last closed \\boxed{}, last closed <answer> tag, or the text after the last `####`; of data whose answers are
+    texts, all after the first line that begins with `Answer:`, or the whole completion.
+    measure: what an answer is compared with the data set's by: absent, exact mathematics; rouge, the words of a reference.
     stop: a completion ends before the first of these strings.
     """
 
     template: str
     system: str | None = None
     chat: bool
-    answer: Literal["boxed", "tag", "marker"]
+    answer: Literal["boxed", "tag", "marker", "line", "whole"]
+    measure: Literal["rouge"] | None = None
     stop: list[Annotated[str, Field(min_length=1)]] = []
 
     @model_validator(mode="after")

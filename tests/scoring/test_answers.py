@@ -231,3 +231,21 @@ def test_having_the_same_key_is_an_equivalence_that_does_not_depend_on_order():
         assert clusters(random.Random(seed).sample(answers, len(answers))) == expected
     for cluster in expected:
         assert all(canonical_key(a) == canonical_key(b) for a, b in itertools.permutations(cluster, 2))
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "whole"),
+    [
+        ("I think.\nAnswer: two\nlines", "two\nlines", "I think.\nAnswer: two\nlines"),
+        ("Answer:\nfirst\nAnswer: again", "first\nAnswer: again", "Answer:\nfirst\nAnswer: again"),
+        ("  ANSWER: loud", "loud", "ANSWER: loud"),
+        ("the Answer: is inside a line", None, "the Answer: is inside a line"),
+        ("Answer:  \n ", None, "Answer:"),
+        (" \n", None, None),
+    ],
+)
+def test_texts(text: str, line: str | None, whole: str | None) -> None:
+    assert extract(text, "line") == line
+    assert extract(text, "whole") == whole
+    cut = Completion(ids=[1], text=text, finish_reason="length")
+    assert (final_answer(cut, "line"), final_answer(cut, "whole")) == (line, whole)

@@ -21,7 +21,7 @@ from typing import Literal
 from judgefree.episodes import Completion
 from judgefree.scoring.exact import Inexact, normal_form
 
-Where = Literal["boxed", "tag", "marker"]
+Where = Literal["boxed", "tag", "marker", "line", "whole"]  # the last two are texts, not values
 
 MAX_ANSWER_CHARS = 1000
 
@@ -30,6 +30,7 @@ MAX_ANSWER_CHARS = 1000
 _BOX = re.compile(r"\\boxed[ \t]{0,8}\{|\\.|[{}]", re.DOTALL)
 _TAG = re.compile(r"</?answer>")
 _MARKER = re.compile(r"####([^\n]*)")
+_LINE = re.compile(r"^[ \t]{0,8}answer:", re.IGNORECASE | re.MULTILINE)
 _NEXT_QUESTION = re.compile(
     r"^[ \t]{0,8}[#*]{0,4}[ \t]?(?:question|problem|exercise|instruction|user|human|q)(?![a-z])"
     r"[ \t]?[0-9]{0,4}[ \t]?[*]{0,2}[:.)]",
@@ -39,7 +40,10 @@ _NEXT_QUESTION = re.compile(
 
 def final_answer(completion: Completion, where: Where) -> str | None:
     """`extract` on a completion: a marker's answer that runs up to the end of a text that was cut off for its length is
-    none, for its last digits may be missing. (A box or a tag has to close anyway.)"""
+    none, for its last digits may be missing. (A box or a tag has to close anyway; a text is worth something though its end
+    is missing.)"""
+    if where in ("line", "whole"):
+        return extract(completion.text, where)
     span = _final_span(completion.text, where)
     if span and completion.finish_reason == "length" and span[1] == len(completion.text):
         return None
@@ -53,9 +57,15 @@ def extract(text: str, where: Where) -> str | None:
     last `####` up to the end of its line (the end of the text ends it too; see `final_answer`). The last one counts
     alone: if it never closes or is empty there is no answer, and an earlier one is not taken in its place. After the
     first closed answer, a line that opens a further question (`Question:`, `Problem 2.`, `Q:`, `User:` ...) ends the
-    text, so a run-on continuation is not graded.
+    text, so a run-on continuation is not graded. Of texts instead of values: line, all that follows the first line
+    that begins with `Answer:`, the rest of that line included; whole, the completion as it is.
     Time is linear in the text.
     """
+    if where == "whole":
+        return text.strip() or None
+    if where == "line":
+        mark = _LINE.search(text)
+        return text[mark.end() :].strip() or None if mark else None
     return _content(text, _final_span(text, where))
 
 
