@@ -143,9 +143,9 @@ def retry_table(work: Path, params: Any, dataset: str) -> str:
             cells += [percent([one["pass@1"] for one in metrics]), f"{np.mean([one[tokens] for one in metrics]):.1f}"]
         lines.append(" | ".join(cells))
     return "\n".join(f"| {line} |" for line in lines) + (
-        "\n\nTest items, percent, greedy; tokens sampled per item; one round. Reflexion asks the gold answers which attempts\n"
-        "failed, so its score is no pass@1 of a policy. What a method has trained into the policy costs nothing here: the\n"
-        "column of one attempt."
+        "\n\nTest items, percent, greedy; tokens sampled per item; one round. Reflexion asks the gold answers which of\n"
+        "them failed, so that is no pass@1 of a policy. What a method has trained into the policy costs nothing: the first\n"
+        "column."
     )
 
 
