@@ -31,7 +31,7 @@ from pydantic import Field, model_validator
 
 from judgefree.advantages import EPSILON, Floats, normalised, role_advantages
 from judgefree.config import Positive, Strict
-from judgefree.episodes import Completion, Example, Policy, Rollout, Turn
+from judgefree.episodes import Example, Policy, Rollout, Turn
 from judgefree.rlsvr.alternation import Alternation, Hysteresis, Schedule, Stage
 from judgefree.rlsvr.environment import play
 from judgefree.rlsvr.game import DETECTOR, PERFORMER, TEXTS, Detection, Game, Performance, Rules, SpyGame
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 __all__ = ["TEXTS", "Options", "Spyrl"]
 
 VERL_EPSILON = 1e-6  # of the released code's second normalisation
+LEARNING: dict[Stage, tuple[str, ...]] = {
+    "detection": (DETECTOR,), "performing": (PERFORMER,), "joint": (PERFORMER, DETECTOR),
+}  # fmt: skip
 VOTE_KINDS = ("vote", "na", "missing", "invalid", "out_of_range")
 
 
@@ -106,39 +109,28 @@ class Spyrl:
     def play(self, examples: Sequence[Example], policy: Policy) -> Rollout:
         games = play(self.environment, examples, policy, self.rollouts)
         stage = self.alternation.stage
-        turns: dict[str, list[Turn]] = {PERFORMER: [], DETECTOR: []}
-        records: list[dict[str, Any]] = []
-        performing = self._performing_advantages(games, policy) if stage != "detection" else {}
-        for game in games:
-            mine = performing.get(game.id, np.zeros(len(game.performances)))
-            seen = _detection_advantages(game) if stage != "performing" else np.zeros(len(game.detections))
-            played = [_turn(game, PERFORMER, one, float(a)) for one, a in zip(game.performances, mine, strict=True)]
-            asked = [_turn(game, DETECTOR, one, float(a)) for one, a in zip(game.detections, seen, strict=True)]
-            turns[PERFORMER] += played
-            turns[DETECTOR] += asked
-            records += [
-                _performer_record(game, p, turn, stage) for p, turn in zip(game.performances, played, strict=True)
-            ]
-            records += [_detector_record(game, d, turn, stage) for d, turn in zip(game.detections, asked, strict=True)]
+        performing = self._performing_advantages(games, policy) if PERFORMER in LEARNING[stage] else {}
+        rollout = Rollout([], watched=PERFORMER)
+        for game in games:  # by game, as over any number of processes: rows are shared out among a rollout's updates
+            sides: tuple[tuple[str, Sequence[Performance | Detection]], ...] = (
+                (PERFORMER, game.performances), (DETECTOR, game.detections),
+            )  # fmt: skip
+            for role, said in sides:
+                given = np.zeros(len(said))
+                if role in LEARNING[stage]:
+                    given = performing[game.id] if role == PERFORMER else _detection_advantages(game)
+                turns = [_turn(game, role, one, float(a)) for one, a in zip(said, given, strict=True)]
+                (rollout.turns if role in LEARNING[stage] else rollout.untrained).extend(turns)
+                rollout.records += [_record(game, one, turn, stage) for one, turn in zip(said, turns, strict=True)]
         overseen = self.options.detectors == "overseer"
-        metrics = measure(policy.gather([_facts(game, overseen) for game in games]), stage)
-        metrics["game/too_long"] = float(sum(policy.gather([len(examples) - len(games)])))
-        metrics |= self._go_on(metrics)
-        learns = {PERFORMER: stage != "detection", DETECTOR: stage != "performing"}
-        return Rollout(
-            [turn for role in turns if learns[role] for turn in turns[role]],
-            records,
-            metrics,
-            watched=PERFORMER,
-            untrained=[turn for role in turns if not learns[role] for turn in turns[role]],
-        )
+        rollout.metrics = measure(policy.gather([_facts(game, overseen) for game in games]), stage)
+        rollout.metrics["game/too_long"] = float(sum(policy.gather([len(examples) - len(games)])))
+        rollout.metrics |= self._go_on(rollout.metrics)
+        return rollout
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "baselines": dict(self.baselines),
-            "schedule": self.alternation.state_dict(),
-            "rollouts": self.rollouts,
-        }
+        schedule = self.alternation.state_dict()
+        return {"baselines": dict(self.baselines), "schedule": schedule, "rollouts": self.rollouts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state:
@@ -184,28 +176,17 @@ def _turn(game: Game, role: str, said: Performance | Detection, advantage: float
     )
 
 
-# --------------------------------------------------------------------------------------------------------------- records
-
-
-def _performer_record(game: Game, one: Performance, turn: Turn, stage: Stage) -> dict[str, Any]:
-    own = {"output": one.output, "votes": game.received[one.seat], "vote": None, "vote_kind": None}
-    return _record(game, one.seat, turn, one.completion, stage, one.reward, own) | {
-        "source": game.source if one.seat == 0 else None
-    }
-
-
-def _detector_record(game: Game, one: Detection, turn: Turn, stage: Stage) -> dict[str, Any]:
-    own = {"output": None, "votes": None, "vote": one.voted, "vote_kind": one.vote.kind}
-    return _record(game, one.seat, turn, one.completion, stage, one.reward, own) | {"source": None}
-
-
-def _record(
-    game: Game, slot: int, turn: Turn, completion: Completion, stage: Stage, reward: float, own: dict[str, Any]
-) -> dict[str, Any]:
+def _record(game: Game, one: Performance | Detection, turn: Turn, stage: Stage) -> dict[str, Any]:
+    """For people: a row per completion, the whole source in the first one of its game only."""
+    span = (game.view.start, game.view.end) if game.view else (None, None)
+    performed, detected = isinstance(one, Performance) and one, isinstance(one, Detection) and one
     return {
-        "prompt_id": game.id, "role": turn.role, "slot": slot, "stage": stage, "spy": game.spy, "text": completion.text,
-        **own, "span_start": game.view and game.view.start, "span_end": game.view and game.view.end, "reward": reward,
-        "advantage": turn.advantage, "finish_reason": completion.finish_reason, "tokens": len(completion.ids),
+        "prompt_id": game.id, "role": turn.role, "slot": one.seat, "stage": stage, "spy": game.spy,
+        "text": one.completion.text, "output": performed.output if performed else None,
+        "source": game.source if performed and one.seat == 0 else None, "span_start": span[0], "span_end": span[1],
+        "vote": detected.voted if detected else None, "vote_kind": detected.vote.kind if detected else None,
+        "votes": game.received[one.seat] if performed else None, "reward": one.reward, "advantage": turn.advantage,
+        "finish_reason": one.completion.finish_reason, "tokens": len(one.completion.ids),
     }  # fmt: skip
 
 
@@ -232,8 +213,7 @@ def measure(games: Sequence[Facts], stage: Stage) -> dict[str, float]:
     construction), `completions/unparsed_ratio` that of the performers. Of votes: shares of all votes."""
     performed = [one for game in games for one in game[PERFORMER]]
     detected = [(game["spy"], *one) for game in games for one in game[DETECTOR]]
-    learning = (PERFORMER,) * (stage != "detection") + (DETECTOR,) * (stage != "performing")
-    groups = [[one[0] for one in game[role]] for game in games for role in learning]
+    groups = [[one[0] for one in game[role]] for game in games for role in LEARNING[stage]]
     kinds = [one[3] for one in detected]
     shares = {kind: kinds.count(kind) / len(kinds) for kind in VOTE_KINDS}
     right = [voted == spy for spy, _, _, _, voted, _ in detected]
@@ -247,8 +227,8 @@ def measure(games: Sequence[Facts], stage: Stage) -> dict[str, float]:
         **{f"votes/{kind}": share for kind, share in shares.items() if kind != "vote"},
         "votes/unreadable": shares["missing"] + shares["invalid"] + shares["out_of_range"],
         "votes/received_by_spy": float(np.mean([game["received"][game["spy"]] for game in games])),
-        "stage/performing": float(stage != "detection"),
-        "stage/detection": float(stage != "performing"),
+        "stage/performing": float(PERFORMER in LEARNING[stage]),
+        "stage/detection": float(DETECTOR in LEARNING[stage]),
         "rollout/completions": float(len(performed) + len(detected)),
         "rollout/tokens": float(sum(one[1] for one in performed) + sum(one[2] for one in detected)),
     }
