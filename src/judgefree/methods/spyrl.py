@@ -152,7 +152,7 @@ class Spyrl:
         switched = self.alternation.observe(metrics["detector/accuracy"], metrics["votes/na"])
         logged = {"game/switched": float(switched), **{f"baseline/{k}": value for k, value in self.baselines.items()}}
         if isinstance(self.options.schedule, Hysteresis):
-            logged["stage/accuracy_mean"], logged["stage/na_mean"] = self.alternation.means()
+            logged |= {f"stage/{name}_mean": mean for name, mean in self.alternation.means.items()}
         return logged
 
 

@@ -6,7 +6,8 @@ Hysteresis: with the moving means of detector accuracy and of the share of N/A v
     performing -> detection   1 - accuracy >= error_high or na >= na_high
 
 after at least `min_stay` rollouts in a stage, and after `patience` of them anyway. The means are exponential ones over all
-rollouts, m <- decay * m + (1 - decay) * x, divided by 1 - decay^t so that they do not start near 0.
+rollouts, m <- decay * m + (1 - decay) * x divided by 1 - decay^t so that they do not start near 0. They are kept divided, as
+m <- m + w (x - m) with w = (1 - decay) / (1 - decay^t), which is the same and leaves a constant as it is.
 """
 
 from typing import Annotated, Any, Literal
@@ -64,7 +65,7 @@ class Alternation:
         self.stage: Stage = schedule.rule if isinstance(schedule, Constant) else schedule.start
         self.stay = 0  # rollouts in this stage so far
         self.rollouts = 0
-        self._means = (0.0, 0.0)  # of accuracy and N/A, before their correction
+        self.means = {"accuracy": 0.0, "na": 0.0}  # moving means, of hysteresis only
 
     def observe(self, accuracy: float, na: float) -> bool:
         """Takes note of a rollout; whether the next one is of the other stage."""
@@ -74,9 +75,9 @@ class Alternation:
             return False
         if isinstance(self.schedule, Hysteresis):
             decay = self.schedule.decay
-            self._means = tuple(  # type: ignore[assignment]
-                decay * mean + (1 - decay) * value for mean, value in zip(self._means, (accuracy, na), strict=True)
-            )
+            weight = (1 - decay) / (1 - decay**self.rollouts)
+            seen = {"accuracy": accuracy, "na": na}
+            self.means = {name: mean + weight * (seen[name] - mean) for name, mean in self.means.items()}
         if switch := self._is_over():
             self.stage, self.stay = ("performing" if self.stage == "detection" else "detection"), 0
         return switch
@@ -90,20 +91,14 @@ class Alternation:
             return False
         if schedule.patience is not None and self.stay >= schedule.patience:
             return True
-        accuracy, na = self.means()
+        accuracy, na = self.means["accuracy"], self.means["na"]
         if self.stage == "detection":
             return accuracy >= schedule.accuracy_high and na <= schedule.na_low
         return 1 - accuracy >= schedule.error_high or na >= schedule.na_high
 
-    def means(self) -> tuple[float, float]:
-        """The moving means of accuracy and of the share of N/A; only hysteresis has them, and after the first rollout."""
-        assert isinstance(self.schedule, Hysteresis)
-        weight = 1 - self.schedule.decay**self.rollouts
-        return self._means[0] / weight, self._means[1] / weight
-
     def state_dict(self) -> dict[str, Any]:
-        return {"stage": self.stage, "stay": self.stay, "rollouts": self.rollouts, "means": list(self._means)}
+        return {"stage": self.stage, "stay": self.stay, "rollouts": self.rollouts, "means": dict(self.means)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.stage, self.stay, self.rollouts = state["stage"], state["stay"], state["rollouts"]
-        self._means = (state["means"][0], state["means"][1])
+        self.means = dict(state["means"])

@@ -55,7 +55,7 @@ def read_vote(text: str, players: int) -> Vote:
 
 
 def split_thought(text: str) -> tuple[str, str]:
-    """A completion's thought and the rest, each joined from its pieces."""
+    """A completion's thought and the rest, the pieces of each on lines of their own (so that they cannot make a box)."""
     thought: list[str] = []
     rest: list[str] = []
     start, opened = 0, -1  # where the piece begins, and where a <think> was opened in it
@@ -72,5 +72,5 @@ def split_thought(text: str) -> tuple[str, str]:
             thought.append(text[opened + len("<think>") : tag.start()])
         start, opened = tag.end(), -1
     if opened >= 0 and not "".join([*rest, text[start:opened]]).strip():
-        return "".join([*thought, text[opened + len("<think>") :]]), ""
-    return "".join(thought), "".join([*rest, text[start:]])
+        return "\n".join([*thought, text[opened + len("<think>") :]]), ""
+    return "\n".join(thought), "\n".join([*rest, text[start:]])
