@@ -121,6 +121,7 @@ class Monitor(Strict):
     gradient norm. Fixed: entropy of the answers within a group (nats); shares of repeated four-token sequences, of
     completions that are cut off and that have no readable answer; KL divergence from the reference (nats per token).
     validation_low: share of the best validation pass@1 so far. alarms_of_collapse: so many new ones are a collapse.
+    unreadable_votes_high: share of votes that are missing, invalid or nobody's (SpyRL); absent, no such alarm.
     stop: a run that collapsed ends there and hands on its best checkpoint; without it it goes on, and is marked.
     """
 
@@ -138,6 +139,7 @@ class Monitor(Strict):
     grad_norm_high: Annotated[float, Field(gt=1)]
     validation_low: Share
     alarms_of_collapse: Count
+    unreadable_votes_high: Share | None = None
     stop: Literal[True] | None = None
 
 

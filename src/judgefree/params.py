@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError, model_validator
 
 from judgefree.config import Compare, Count, Gates, Grading, Pipeline, PromptFormat, Run, Strict, Suite, Training
-from judgefree.config_data import ArithmeticData, Base, Data, MawpsData, OrdersData, ScratchBase
+from judgefree.config_data import Base, Data, Generated, MawpsData, ScratchBase
 from judgefree.errors import JudgefreeError
 from judgefree.files import sha256_file
 from judgefree.texts import read_mapping, read_texts
@@ -54,9 +54,14 @@ class Params(Strict):
         for name in {run.dataset for run in self.runs.values()} | {suite.dataset for suite in self.suites.values()}:
             if name not in self.prompts:
                 raise ValueError(f"prompts.{name}: missing; say how a question of this data set is put to the policy")
+            if self.prompts[name].measure != (measure := self.data[name].measure):
+                known = f"set measure: {measure}" if measure else "remove it"
+                raise ValueError(
+                    f"prompts.{name}.measure: is not what data of kind {self.data[name].kind} is measured by; {known}"
+                )
         for name, run in self.runs.items():
             base, data = self.bases[self.ancestry(name)[-1]], self.data[run.dataset]
-            if isinstance(base, ScratchBase) and isinstance(data, ArithmeticData | OrdersData):
+            if isinstance(base, ScratchBase) and isinstance(data, Generated):
                 _speaks(name, run.dataset, base, data)
             if isinstance(data, MawpsData):
                 raise ValueError(f"runs.{name}.dataset: {run.dataset} has a test split only; train on another data set")
@@ -234,7 +239,7 @@ def _known(path: str, name: str, among: Mapping[str, Any]) -> None:
         raise ValueError(f"{path}: unknown name {name!r}; {hint}")
 
 
-def _speaks(run: str, dataset: str, base: ScratchBase, data: ArithmeticData | OrdersData) -> None:
+def _speaks(run: str, dataset: str, base: ScratchBase, data: Generated) -> None:
     if data.kind != base.vocabulary:
         raise ValueError(
             f"runs.{run}.dataset: {dataset} is of kind {data.kind} and the base's vocabulary is {base.vocabulary}; start "

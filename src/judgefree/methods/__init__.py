@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from judgefree.config import PromptFormat, Run, Training
 from judgefree.episodes import Method
 from judgefree.errors import JudgefreeError
-from judgefree.methods import rlif, rlvr, sft, srrl
+from judgefree.methods import rlif, rlvr, sft, spyrl, srrl
 from judgefree.scoring.grader import Grader
 from judgefree.texts import Slots
 
@@ -28,11 +28,14 @@ class Setting:
     texts: Mapping[str, str] = field(default_factory=dict)
 
 
-METHODS: dict[str, Callable[[Any, Setting], Method]] = {"rlif": rlif.Rlif, "rlvr": rlvr.Rlvr, "srrl": srrl.Srrl}
-OPTIONS: dict[str, type[BaseModel]] = {
-    SFT: sft.Options, "rlif": rlif.Options, "rlvr": rlvr.Options, "srrl": srrl.Options,
+METHODS: dict[str, Callable[[Any, Setting], Method]] = {
+    "rlif": rlif.Rlif, "rlvr": rlvr.Rlvr, "spyrl": spyrl.Spyrl, "srrl": srrl.Srrl,
 }  # fmt: skip
-TEXTS: dict[str, Slots] = {"srrl": srrl.TEXTS}  # what the prompt file (`options.prompts`) of a method must hold
+OPTIONS: dict[str, type[BaseModel]] = {
+    SFT: sft.Options, "rlif": rlif.Options, "rlvr": rlvr.Options, "spyrl": spyrl.Options, "srrl": srrl.Options,
+}  # fmt: skip
+# what the prompt file (`options.prompts`) of a method must hold
+TEXTS: dict[str, Slots] = {"spyrl": spyrl.TEXTS, "srrl": srrl.TEXTS}
 OWN_SIGNALS = frozenset({"rlif"})  # methods whose rollouts have the metric `own_signal/rollout`: no gold answer is read
 
 

@@ -47,6 +47,7 @@ RULES = (
     Rule("repetition_high", "completions/repetition", "above", False),
     Rule("clipped_high", "completions/clipped_ratio", "above", False),
     Rule("unparsed_high", "completions/unparsed_ratio", "above", False),
+    Rule("unreadable_votes_high", "votes/unreadable", "above", False),
     Rule("kl_high", "kl", "above", False),
     Rule("grad_norm_high", "grad_norm", "above", True),
 )
@@ -63,9 +64,10 @@ def alarms(rows: Rows, limits: Monitor) -> list[str]:
     for rule in RULES:
         measured = [row.get(rule.metric, math.nan) for _, row in sorted(rows.items()) if ROLLOUT in row]
         values = [value for value in measured if math.isfinite(value)]
-        if len(values) < limits.window * (1 + rule.relative):
+        limit = getattr(limits, rule.name)
+        if limit is None or len(values) < limits.window * (1 + rule.relative):
             continue
-        limit, now = getattr(limits, rule.name), float(np.mean(values[-limits.window :]))
+        now = float(np.mean(values[-limits.window :]))
         if rule.relative:
             limit *= float(np.mean(values[: limits.window]))
         if now < limit if rule.side == "below" else now > limit:

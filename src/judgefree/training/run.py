@@ -49,8 +49,8 @@ warnings.filterwarnings("ignore", message=".*gradient_checkpointing.*", category
 
 PACKAGE = Path(__file__).parents[1]
 SHARED_CODE = (
-    "advantages.py", "data/splits.py", "data/tables.py", "episodes.py", "files.py", "prompting.py", "sampling", "scoring",
-    "training",
+    "advantages.py", "data/splits.py", "data/tables.py", "episodes.py", "files.py", "prompting.py", "rlsvr", "sampling",
+    "scoring", "training",
 )  # fmt: skip
 
 
