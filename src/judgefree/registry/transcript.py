@@ -50,7 +50,10 @@ def questions_of(root: Path, model: ModelFacts, ids: Iterable[str] | None = None
     if not path.is_file() or sha256_file(path) != model.data_sha256.get("train.parquet"):
         return {}
     filters = None if ids is None else [("id", "in", sorted(ids))]
-    return {row["id"]: row["question"] for row in pq.read_table(path, columns=["id", "question"], filters=filters).to_pylist()}
+    return {
+        row["id"]: row["question"]
+        for row in pq.read_table(path, columns=["id", "question"], filters=filters).to_pylist()
+    }
 
 
 def _find(root: Path, name: str) -> tuple[ModelFacts, list[Path]]:

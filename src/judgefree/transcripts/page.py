@@ -36,11 +36,17 @@ def page(
     whole rows of what is shown; questions: by prompt id, as far as known; overseer: see `game_view`.
     """
     environment = Environment(
-        autoescape=True, loader=FileSystemLoader(_FOLDER), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True,
+        loader=FileSystemLoader(_FOLDER),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters |= {"visible": visible, "shorten": shorten, "number": number}
     games = bool(short) and is_game(next(iter(short.values())))
-    shown = [game_view(rows, overseer) if games else group_view(rows, questions.get(key[1])) for key, rows in chosen.items()]
+    shown = [
+        game_view(rows, overseer) if games else group_view(rows, questions.get(key[1])) for key, rows in chosen.items()
+    ]
     counts = Counter(outcome(rows) for rows in short.values())
     style, script = (Markup((_FOLDER / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))
     return environment.get_template("page.html").render(
@@ -66,4 +72,9 @@ def _curve(points: Sequence[tuple[int, float]]) -> dict[str, Any] | None:
     width, height = _SIZE
     at = [(width * (step - steps[0]) / (steps[-1] - steps[0]), height * (high - value) / (high - low))
           for step, value in points]  # fmt: skip
-    return {"line": " ".join(f"{x:.1f},{y:.1f}" for x, y in at), "low": low, "high": high, "ends": (steps[0], steps[-1])}
+    return {
+        "line": " ".join(f"{x:.1f},{y:.1f}" for x, y in at),
+        "low": low,
+        "high": high,
+        "ends": (steps[0], steps[-1]),
+    }

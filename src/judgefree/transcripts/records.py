@@ -31,7 +31,9 @@ def parse_steps(text: str) -> list[range]:
 
 def read_short(files: Sequence[Path], steps: Sequence[range]) -> dict[Key, list[Row]]:
     """Rows of short columns by key, in order of step and then as they were recorded; all steps where none is named."""
-    rows = [row for file in files for row in _rows(file, SHORT) if not steps or any(row["step"] in one for one in steps)]
+    rows = [
+        row for file in files for row in _rows(file, SHORT) if not steps or any(row["step"] in one for one in steps)
+    ]
     return group(sorted(rows, key=lambda row: row["step"]))
 
 

@@ -68,7 +68,8 @@ class Game:
 
 @dataclass(frozen=True)
 class Entry:
-    """One completion outside of a game. facts: the record's further columns, short ones; texts: long ones."""
+    """One completion outside of a game. row: its record, None for what its method does not record; facts: the record's
+    further columns, short ones; texts: long ones."""
 
     row: Row
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -101,7 +102,9 @@ def outcome(rows: Sequence[Row]) -> str:
     """A key of OUTCOMES. A spy is caught that has more votes than any other player; a group is judged by its attempts'
     verdicts, where there are any, else by whether their rewards differ."""
     if is_game(rows):
-        return game_outcome({row["slot"]: row["votes"] or 0 for row in rows if row["role"] == PERFORMER}, rows[0]["spy"])
+        return game_outcome(
+            {row["slot"]: row["votes"] or 0 for row in rows if row["role"] == PERFORMER}, rows[0]["spy"]
+        )
     attempts = [row for row in rows if row["role"] == rows[0]["role"]]
     verdicts = [row["verdict"] == "correct" for row in attempts if row.get("verdict")]
     if not verdicts:
@@ -158,7 +161,8 @@ def group_view(rows: Sequence[Row], question: str | None) -> Group:
 def _entry(row: Row) -> Entry:
     further = {name: value for name, value in row.items() if name not in _SHOWN and value is not None}
     texts = {name: value for name, value in further.items() if isinstance(value, str) and _long(value)}
-    return Entry(row, {name: value for name, value in further.items() if name not in texts}, texts)
+    facts = {name: value for name, value in further.items() if name not in texts}
+    return Entry({**dict.fromkeys(_SHOWN), **row}, facts, texts)
 
 
 def _long(text: str) -> bool:
