@@ -6,7 +6,7 @@ The reference is read here, after the game: no player and no detector ever sees 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import pandas as pd
@@ -67,22 +67,9 @@ def play_games(
     texts: Mapping[str, str],
     quality: Quality,
 ) -> tuple[pd.DataFrame, dict[str, float], bytes]:
-    """One game for each of the suite's first `game.items` examples, which need references; its table, metrics and figure.
+    """One game for each of the suite's first `game.items` examples, which need references: what `report` makes of them.
 
-    texts: of the game's prompt file; quality: of the public outputs, for instance ROUGE-L. An output that lacks its marker
-    is None there, whatever stood for it in the game.
-
-    Table: a row per game with id, spy (its seat), caught (it has more votes than anybody else), accuracy (the share of
-    detectors that named it) and correlation (of votes with quality; None in games that alignment.py leaves out); by seat
-    the lists outputs, quality, ranks (of quality, 1 the best), votes (received), voted (the seat voted for, None
-    otherwise), kinds (of votes) and answers (the detectors' whole texts).
-
-    Metrics: game/games, game/too_long (left out since a prompt had no room), game/detector_accuracy and game/spy_caught
-    (each with _se over games), game/detector_accuracy_spy (of spies, who do not know that they are), the shares
-    game/na_votes, game/invalid_votes (missing, not readable or nobody's) and game/unmarked (outputs without their marker),
-    game/quality and game/quality_spy; game/vote_rank_correlation with _low and _high, game/vote_rank_correlation_pooled,
-    game/votes_rank_1..n (alignment.py), game/unvoted and game/equal_quality (games left out of these). What does not exist
-    is left out. The figure: mean votes by quality rank, as PNG bytes.
+    texts: of the game's prompt file. A game whose prompts leave the model no room is left out and counted.
 
     Raises JudgefreeError for an example without reference, or where no game has room.
     """
@@ -94,13 +81,38 @@ def play_games(
             raise JudgefreeError(f"test item {example.id} of {suite.dataset} has no reference to judge outputs by",
                                  "remove game from the suite or mend the data set")  # fmt: skip
     games = _play(Player(model, tokenizer, suite, played, prompt), examples, texts)
-    references = {example.id: [str(example.answer)] for example in examples}
-    outputs = [(one.output if one.marked else None, references[game.id]) for game in games for one in game.performances]
+    references = {example.id: str(example.answer) for example in examples}
+    table, metrics, plot = report(games, references, quality, played.seed, suite.dataset)
+    return table, {"game/too_long": float(len(examples) - len(games)), **metrics}, plot
+
+
+def report(
+    games: Sequence[Game], references: Mapping[str, str], quality: Quality, seed: int, title: str
+) -> tuple[pd.DataFrame, dict[str, float], bytes]:
+    """Table, metrics and figure of games that have been played, one or more.
+
+    references: by game id; quality: of the public outputs, for instance ROUGE-L. An output that lacks its marker is None
+    there, whatever stood for it in the game. seed, title: of the bootstrap, of the figure.
+
+    Table: a row per game with id, spy (its seat), caught (it has more votes than anybody else), accuracy (the share of
+    detectors that named it) and correlation (of votes with quality; None in games that alignment.py leaves out); by seat
+    the lists outputs, quality, ranks (of quality, 1 the best), votes (received), voted (the seat voted for, None
+    otherwise), kinds (of votes) and answers (the detectors' whole texts).
+
+    Metrics: game/games, game/detector_accuracy and game/spy_caught (each with _se over games), game/detector_accuracy_spy
+    (of spies, who do not know that they are), the shares game/na_votes, game/invalid_votes (missing, not readable or
+    nobody's) and game/unmarked (outputs without their marker), game/quality and game/quality_spy;
+    game/vote_rank_correlation with _low and _high, game/vote_rank_correlation_pooled, game/votes_rank_1..n (alignment.py),
+    game/unvoted and game/equal_quality (games left out of these). What does not exist is left out. The figure: mean votes
+    by quality rank, as PNG bytes.
+    """
+    outputs = [
+        (one.output if one.marked else None, [references[game.id]]) for game in games for one in game.performances
+    ]
     scores = iter(quality(outputs))
     table = pd.DataFrame([_row(game, [float(next(scores)) for _ in game.performances]) for game in games])
-    aligned = align(list(zip(table["votes"], table["quality"], strict=True)), RESAMPLES, played.seed, CONFIDENCE)
-    metrics = {"game/too_long": float(len(examples) - len(games))} | _metrics(games, table) | _alignment(aligned)
-    return table, metrics, figure(aligned, suite.dataset)
+    aligned = align(list(zip(table["votes"], table["quality"], strict=True)), RESAMPLES, seed, CONFIDENCE)
+    return table, _metrics(games, table) | _alignment(aligned), figure(aligned, title)
 
 
 def _play(player: Player, examples: Sequence[Example], texts: Mapping[str, str]) -> list[Game]:
@@ -111,7 +123,8 @@ def _play(player: Player, examples: Sequence[Example], texts: Mapping[str, str])
     )  # fmt: skip
     environment = SpyGame(rules, texts, played.seed)
     policy = cast(Policy, player)  # a game asks for no more than Player has
-    return environment.interact(environment.execute(environment.inject(examples, 0), policy), policy)
+    unlabelled = [replace(example, answer=None, demonstration=None) for example in examples]
+    return environment.interact(environment.execute(environment.inject(unlabelled, 0), policy), policy)
 
 
 def _row(game: Game, quality: Sequence[float]) -> dict[str, Any]:

@@ -52,6 +52,7 @@ def page(
     return environment.get_template("page.html").render(
         title=title, facts=facts, games=games, shown=shown, outcomes=OUTCOMES, overseer=overseer, seat_name=seat_name,
         counts={name: counts[name] for name in OUTCOMES if counts[name]}, total=len(short),
+        shown_outcomes={one.outcome for one in shown},
         steps=list(dict.fromkeys(one.step for one in shown)),
         roles=list(dict.fromkeys(row["role"] for rows in chosen.values() for row in rows)),
         curve=_curve(course(list(short.values()))), size=_SIZE,
