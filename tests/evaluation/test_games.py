@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,9 +13,13 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from judgefree.config import PromptFormat, Suite
 from judgefree.episodes import Completion, Example
 from judgefree.errors import JudgefreeError
-from judgefree.evaluation.games import play_games, report
+from judgefree.evaluation.games import Player, play_games, report
+from judgefree.methods.spyrl import Options, Spyrl
 from judgefree.rlsvr.game import Detection, Game, Performance, Rules, SpyGame
 from judgefree.scoring.votes import Vote
+from judgefree.transcripts.page import page
+from judgefree.transcripts.records import group
+from judgefree.transcripts.views import game_view
 
 # A civilian writes ####1, or hm, which lacks the marker; the spy writes ####2. A detector looks at the last of its list: it
 # names a spy that stands there (number 3), abstains before a civilian, and names nobody's number before a placeholder.
@@ -116,6 +121,30 @@ def test_a_game_without_room_is_left_out_and_counted(world: Any) -> None:
     assert metrics["game/too_long"] == 1 and metrics["game/games"] == 3 and "long" not in list(table["id"])
     with pytest.raises(JudgefreeError, match="too long"):
         play_games(*world, [long], suite(), PROMPT, TEXTS, worth)
+
+
+@pytest.mark.parametrize("votes", [None, 4])
+def test_records_of_training_with_such_games_make_a_page(world: Any, votes: int | None) -> None:
+    options = Options(
+        prompts="prompts/x.yaml", detectors="overseer" if votes else "players", overseer_votes=votes,
+        information_loss={"share": 0.5, "unit": "words"}, beta=0.1, lam=0.1, baseline={"rule": "none"},
+        detection_reward="plain", schedule={"rule": "joint"},
+    )  # fmt: skip
+    setting: Any = SimpleNamespace(training=SimpleNamespace(group_size=3), prompt=PROMPT, seed=0, texts=TEXTS)
+    settings = suite()
+    assert settings.game
+    policy: Any = Player(*world, settings, settings.game, PROMPT)
+    rows = [{"step": 0, **row} for row in Spyrl(options, setting).play(EXAMPLES[:6], policy).records]
+    groups = group(rows)
+    html = page("Run", {}, groups, groups, {}, overseer=votes is not None)
+    assert html.count("<article") == 6 and html.count("<mark>") == 12, "every game's span, and the word for it"
+    for several in groups.values():
+        view = game_view(several, overseer=votes is not None)
+        assert view.before is not None and view.before + view.masked + view.after == "a b a b a b"
+        assert len(view.masked.split()) == 3 and len(view.players) == 3 and len(view.detectors) == (votes or 3)
+        assert all(player.votes == len(player.voters) for player in view.players)
+        assert [player.row["output"] for player in view.players if player.spy] == ["2"]
+        assert sum(one.right for one in view.detectors) == sum(player.votes for player in view.players if player.spy)
 
 
 def test_outputs_need_a_reference(world: Any) -> None:

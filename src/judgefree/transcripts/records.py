@@ -40,8 +40,11 @@ def read_short(files: Sequence[Path], steps: Sequence[range]) -> dict[Key, list[
 def read_whole(files: Sequence[Path], keys: Iterable[Key]) -> dict[Key, list[Row]]:
     """All columns of the rows with these keys, in the keys' order."""
     wanted = {key: None for key in keys}
-    steps = sorted({step for step, _ in wanted})
-    rows = [row for file in files for row in _rows(file, None, steps) if (row["step"], row["prompt_id"]) in wanted]
+    filters = [
+        ("step", "in", sorted({step for step, _ in wanted})),
+        ("prompt_id", "in", sorted({one for _, one in wanted})),
+    ]
+    rows = [row for file in files for row in _rows(file, None, filters) if (row["step"], row["prompt_id"]) in wanted]
     found = group(rows)
     return {key: found[key] for key in wanted}
 
@@ -76,8 +79,7 @@ def _evenly(n: int, k: int) -> list[int]:
     return [n // 2] if k == 1 else [round(at * (n - 1) / (k - 1)) for at in range(k)]
 
 
-def _rows(file: Path, columns: Sequence[str] | None, steps: Sequence[int] | None = None) -> list[dict[str, Any]]:
+def _rows(file: Path, columns: Sequence[str] | None, filters: list[Any] | None = None) -> list[dict[str, Any]]:
     known = pq.read_schema(file).names
     kept = [name for name in columns if name in known] if columns else None
-    filters = [("step", "in", list(steps))] if steps is not None else None
     return list(pq.read_table(file, columns=kept, filters=filters).to_pylist())
