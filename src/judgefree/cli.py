@@ -159,6 +159,24 @@ def table() -> None:
 
 
 @app.command()
+def transcript(
+    name: Name,
+    games: Annotated[int, typer.Option("--games", min=1, help="How many games, or groups of attempts, to show.")] = 40,
+    steps: Annotated[str, typer.Option("--steps", help="Only of these steps, like 0-20,35.")] = "",
+    out: Annotated[Path | None, typer.Option("--out", help="Write the page to this file instead.")] = None,
+) -> None:
+    """Make a page of what a run wrote and what it was paid for it: reports/transcripts/NAME.html.
+
+    It works while the run trains, too. The page is one file; open it in a browser or send it to somebody.
+
+    Example: judgefree transcript spyrl --games 60 --steps 0-20
+    """
+    from judgefree.registry.transcript import write_transcript
+
+    print(write_transcript(ROOT, name, games, steps, out))
+
+
+@app.command()
 def sync() -> None:
     """Make MLflow show every model that is here, e.g. after `dvc pull`. Repeating it changes nothing.
 

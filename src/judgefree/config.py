@@ -275,9 +275,28 @@ class Retry(Strict):
         return self
 
 
+class InformationLoss(Strict):
+    """What the spy of a spy game does not see: one contiguous span, `share` of the source's words or characters."""
+
+    share: Annotated[float, Field(gt=0, le=1)]
+    unit: Literal["characters", "words"]
+
+
+class PlayedGame(Strict):
+    """A spy game on each of the first `items` test rows (all where absent), played by the evaluated model alone
+    (evaluation/games.py). prompts: the prompt file; temperature: greedy players who see the same would write the same."""
+
+    prompts: str
+    players: Annotated[int, Field(ge=3)]
+    information_loss: InformationLoss
+    items: Count | None = None
+    temperature: Positive
+    seed: Seed
+
+
 class Suite(Strict):
     """One benchmark: greedy pass@1 over `items` test rows (all where absent) and, with `samples`, unbiased pass@k; or,
-    with `retry`, what further attempts make of the greedy ones.
+    with `retry`, what further attempts make of the greedy ones. With `game`, spy games on the test rows beside that.
 
     device and precision are given for models too large for the CPU in fp32, where results are the same on all machines.
     """
@@ -291,6 +310,7 @@ class Suite(Strict):
     temperature: Positive | None = None
     seed: Seed | None = None
     retry: Retry | None = None
+    game: PlayedGame | None = None
     device: Literal["auto", "cpu", "cuda"] | None = None
     precision: Literal["fp32", "bf16"] | None = None
 

@@ -11,17 +11,19 @@ import pyarrow.parquet as pq
 from mlflow.entities import Run
 
 from judgefree.evaluation import plots
-from judgefree.files import MANIFEST, key_of, read_json, sha256_file
+from judgefree.files import MANIFEST, key_of, read_json
 from judgefree.registry.catalogue import markdown, split_finite
 from judgefree.registry.facts import ModelFacts, read_model, reports_of
 from judgefree.registry.runs import Rows, log_dataset, log_latest, log_rows, open_run, step_times
 from judgefree.registry.store import Store, find_run, open_store
 from judgefree.registry.tables import log_tables
+from judgefree.registry.transcript import questions_of, records_of, transcript
 from judgefree.training.history import VALIDATION
 
 SYNCED = "judgefree.synced"
-LAYOUT = 3  # of what a run in MLflow holds; a higher number makes every run be written again
+LAYOUT = 4  # of what a run in MLflow holds; a higher number makes every run be written again
 CURVES = (VALIDATION, "reward")
+WITH_TRANSCRIPT = ("spyrl", "srrl")  # methods whose completions are read in each other's context
 
 
 def sync(root: Path) -> dict[str, str]:
@@ -53,7 +55,9 @@ def sync_model(store: Store, name: str) -> bool:
         for suite, facts in reports.items():
             _log_report(store, run, model, suite, facts)
         items = {suite: root / "reports" / "runs" / name / suite / "items.parquet" for suite in reports}
-        log_tables(store, run, root / "models" / name, _questions(root, model), items)
+        log_tables(store, run, root / "models" / name, questions_of(root, model), items)
+        if model.method in WITH_TRANSCRIPT and (records := records_of(root / "models" / name)):
+            store.client.log_text(run.info.run_id, transcript(root, model, records), "transcript.html")
         names = store.client.get_run(run.info.run_id).data.metrics
         store.client.log_text(run.info.run_id, markdown(names), "metrics.md")
         store.client.set_terminated(run.info.run_id, "FAILED" if model.status == "collapsed" else "FINISHED")
@@ -84,14 +88,6 @@ def _log_collapse(store: Store, run: Run, manifest: Mapping[str, Any]) -> None:
     """Peak, retention and the steps of peak and collapse, as columns to compare runs by."""
     facts = manifest.get("collapse") or {}
     log_latest(store, run, {f"collapse/{name}": value for name, value in facts.items()}, manifest["steps"])
-
-
-def _questions(root: Path, model: ModelFacts) -> dict[str, str]:
-    """Question by id of the training rows, where data/ still holds those that the model was trained on."""
-    path = root / "data" / str(model.dataset) / "train.parquet"
-    if not path.is_file() or sha256_file(path) != model.data_sha256.get("train.parquet"):
-        return {}
-    return {row["id"]: row["question"] for row in pq.read_table(path, columns=["id", "question"]).to_pylist()}
 
 
 def _log_report(store: Store, run: Run, model: ModelFacts, suite: str, facts: Mapping[str, Any]) -> None:
