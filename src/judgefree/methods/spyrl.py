@@ -30,7 +30,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from judgefree.advantages import EPSILON, Floats, normalised, role_advantages
-from judgefree.config import Positive, Strict
+from judgefree.config import InformationLoss, Positive, Strict
 from judgefree.episodes import Example, Policy, Rollout, Turn
 from judgefree.rlsvr.alternation import Alternation, Hysteresis, Schedule, Stage
 from judgefree.rlsvr.environment import play
@@ -46,13 +46,6 @@ LEARNING: dict[Stage, tuple[str, ...]] = {
     "detection": (DETECTOR,), "performing": (PERFORMER,), "joint": (PERFORMER, DETECTOR),
 }  # fmt: skip
 VOTE_KINDS = ("vote", "na", "missing", "invalid", "out_of_range")
-
-
-class InformationLoss(Strict):
-    """What the spy does not see: one span of this `share` of the source, in characters or in words."""
-
-    unit: Literal["characters", "words"]
-    share: Annotated[float, Field(gt=0, le=1)]
 
 
 class Baseline(Strict):
