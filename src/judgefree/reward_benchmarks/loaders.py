@@ -198,7 +198,7 @@ def _conflict(record: Record, pair: Any, scores: Sequence[float]) -> tuple[int, 
     if not all(0 <= place < len(scores) for place in pair):
         raise record.fault(f"sampled pair {pair} lies outside the {len(scores)} scores")
     if scores[first] == scores[second]:
-        raise record.fault(f"sampled pair {pair} is no conflict: both scores are {scores[first]}")
+        raise record.fault(f"sampled pair {pair} is no conflict: both are {scores[first]}")
     return (first, second) if scores[first] > scores[second] else (second, first)
 
 
