@@ -136,7 +136,7 @@ def test_command(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = verify(report)
     assert set(manifest["files"]) == {"metrics.json", "table.md", "rm_bench.parquet", "judge_bench.parquet"}
     assert str(project) not in (report / "manifest.json").read_text()
-    assert shown.output == (report / "table.md").read_text() and "| overall |" in shown.output
+    assert shown.stdout == (report / "table.md").read_text() and "| overall |" in shown.stdout
     metrics = json.loads((report / "metrics.json").read_text())
     items = pd.read_parquet(report / "judge_bench.parquet")
     right = [scores[0] > scores[1] for scores in items["scores"]]
