@@ -52,10 +52,10 @@ def score(model: LlamaForSequenceClassification, batches: list[list[int]], ids: 
     return scores
 
 
-def seconds(function: Callable[[], object]) -> float:
+def timed(function: Callable[[], list[float]]) -> tuple[list[float], float]:
     start = time.process_time()
-    function()
-    return time.process_time() - start
+    scores = function()
+    return scores, time.process_time() - start
 
 
 def main() -> None:
@@ -76,18 +76,21 @@ def main() -> None:
     model = random_model(len(tokenizer), options.max_tokens)
     fixed = in_order(len(ids), options.rows)
     sorted_ = token_batches([len(row) for row in ids], options.budget or padded(fixed, ids) // len(fixed))
-    slow, fast = score(model, fixed, ids), score(model, sorted_, ids)
-    apart = max(abs(a - b) for a, b in zip(slow, fast, strict=True))
-    if apart > 1e-5:
-        raise SystemExit(f"scores differ by up to {apart:.2g}")
-    times = [
-        (seconds(lambda: score(model, fixed, ids)), seconds(lambda: score(model, sorted_, ids)))
-        for _ in range(options.repetitions)
-    ]
-    slow_s, fast_s = (statistics.median(side) for side in zip(*times, strict=True))
     print(
         f"{len(ids)} conversations, {sum(map(len, ids)):,} tokens, {sum(cut for _, cut in encoded)} cut; computed with "
-        f"padding: fixed {padded(fixed, ids):,}, by tokens {padded(sorted_, ids):,}\n"
+        f"padding: fixed {padded(fixed, ids):,}, by tokens {padded(sorted_, ids):,}",
+        flush=True,
+    )
+    times, apart = [], 0.0
+    for _ in range(options.repetitions):
+        slow, slow_s = timed(lambda: score(model, fixed, ids))
+        fast, fast_s = timed(lambda: score(model, sorted_, ids))
+        apart = max(abs(a - b) for a, b in zip(slow, fast, strict=True))
+        if apart > 1e-5:
+            raise SystemExit(f"scores differ by up to {apart:.2g}")
+        times.append((slow_s, fast_s))
+    slow_s, fast_s = (statistics.median(side) for side in zip(*times, strict=True))
+    print(
         f"fixed {slow_s:.2f} s, by tokens {fast_s:.2f} s: {slow_s / fast_s:.2f} times the throughput; "
         f"scores equal within {apart:.1e}"
     )
