@@ -177,6 +177,23 @@ def transcript(
 
 
 @app.command()
+def reward_bench(
+    model: Annotated[str, typer.Argument(help="A model in models/, or a folder that holds one.")],
+) -> None:
+    """Judge a reward model by the benchmarks of params.yaml; makes reports/reward-bench/MODEL.
+
+    Example: judgefree reward-bench reward
+    """
+    from judgefree.reward_benchmarks.stage import TABLE, settings_of
+    from judgefree.reward_benchmarks.stage import reward_bench as judge
+
+    settings, threads = settings_of(ROOT)
+    _threads({"threads": threads})
+    report = judge(model, settings, threads, ROOT)
+    print((report / TABLE).read_text(encoding="utf-8"), end="")
+
+
+@app.command()
 def sync() -> None:
     """Make MLflow show every model that is here, e.g. after `dvc pull`. Repeating it changes nothing.
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError, model_validator
 
 from judgefree.config import Compare, Count, Gates, Grading, Pipeline, PromptFormat, Run, Strict, Suite, Training
 from judgefree.config_data import Base, Data, Generated, MawpsData, ScratchBase
+from judgefree.config_rewards import RewardBenchmarks
 from judgefree.errors import JudgefreeError
 from judgefree.files import sha256_file
 from judgefree.texts import read_mapping, read_texts
@@ -32,6 +33,7 @@ class Params(Strict):
     compare: Compare
     pipeline: Pipeline
     gates: Gates
+    reward_benchmarks: RewardBenchmarks | None = None
 
     @model_validator(mode="after")
     def _whole(self) -> "Params":

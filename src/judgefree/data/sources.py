@@ -61,7 +61,7 @@ def read(
     elif os.environ.get(MIRROR):
         kind, folder, patterns = "mirror", mirror_folder(), mirror
     else:
-        kind, folder, patterns = "hub", _download(identity, revision, layouts, mirror), layouts
+        kind, folder, patterns = "hub", download(identity, revision, layouts, mirror), layouts
     files, rows = _read_files(folder, patterns, first)
     facts: dict[str, Any] = {"kind": kind, "id": identity, "patterns": list(patterns), "files": files}
     if kind == "hub":
@@ -89,7 +89,9 @@ def mirror_folder() -> Path:
     return Path(value)
 
 
-def _download(identity: str, revision: str | None, layouts: Sequence[str], mirror: Sequence[str]) -> Path:
+def download(identity: str, revision: str | None, layouts: Sequence[str], mirror: Sequence[str]) -> Path:
+    """Folder with the hub repository's files that match `layouts`, at a commit; `mirror` says in the message what a mirror
+    would need to hold. Raises MayPass when the hub does not answer, else JudgefreeError."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         EntryNotFoundError,

@@ -30,6 +30,24 @@ def _tokens(name: str, meaning: str) -> Metric:
     return Metric(name, "tokens", 0, None, meaning)
 
 
+def _benchmark(of: str, whose: str) -> tuple[Metric, ...]:
+    """Scores of reward models; standard errors first, since a name with a star would match theirs too."""
+    return (
+        *(Metric(f"{of}/{path}_se", "share", 0, None, "standard error of the score; groups that share a prompt count once")
+          for path in ("*", "*/*", "*/*/*", "*/*/*/*")),
+        _share(f"{of}/average_of_six", f"plain mean of the six reward benchmarks' overall scores, {whose}"),
+        _share(f"{of}/mean_of_*", f"the same over the benchmarks named, which are whole, {whose}"),
+        _share(f"{of}/*/overall", f"the benchmark's own overall score, {whose}"),
+        _share(f"{of}/*/mean_of_*", f"plain mean of the sections named, since others are not there, {whose}"),
+        _share(f"{of}/*/share_of_*", f"share of right decisions in the sections named, {whose}"),
+        Metric(f"{of}/*/section/*", "share", -0.01, 1.01, f"score of a section (Ties alone leaves 0 to 1), {whose}"),
+        _share(f"{of}/*/section/*/*", f"score of a section at one level of difficulty (RM-Bench), {whose}"),
+        _share(f"{of}/*/subset/*", f"accuracy on a subset (RewardBench), {whose}"),
+        _share(f"{of}/*/level/*", f"mean of the domains at one level of difficulty (RM-Bench), {whose}"),
+        _share(f"{of}/*/level/*/*", f"the same over the domains named, since others are not there, {whose}"),
+    )  # fmt: skip
+
+
 CATALOGUE = (
     # Training, a value per optimizer step. A rollout's values stand at the steps that it feeds.
     Metric("reward", "reward", None, None, "mean reward of a rollout's completions"),
@@ -135,6 +153,13 @@ CATALOGUE = (
     _tokens("eval/*/sampled/length", "mean length of the sampled completions"),
     _tokens("eval/*/sampled/length_right", "mean length of the right ones"),
     _tokens("eval/*/sampled/length_wrong", "mean length of the wrong ones"),
+    # Reward benchmarks (docs/reward-benchmarks.md), one value per reward model.
+    Metric("benchmark/*/items", "items", 1, None, "items that were scored"),
+    Metric("benchmark/*/excluded", "rows", 0, None, "rows that the benchmark's rule leaves out, such as ties"),
+    _share("benchmark/*/coverage", "rows that are there among those published"),
+    _share("benchmark/*/truncated", "conversations cut to the reward model's length limit"),
+    *_benchmark("benchmark", "of the reward model"),
+    *_benchmark("ruler/*", "of a ruler that does not read: length, length_short, random"),
     Metric("eval/*/*_se", "as the metric", 0, None, "standard error of the metric over items"),
     Metric("eval/*/first/*_se", "as the metric", 0, None, "standard error of the metric over items"),
     Metric("eval/*/sampled/*_se", "as the metric", 0, None, "standard error of the metric over items"),
