@@ -69,7 +69,7 @@ class Work:
 @dataclass(frozen=True)
 class Judgement:
     """verdict: None where there is none. preference: that for the second text, in [0, 1]; NaN without a verdict. A reward
-    model knows it by degrees, other judges as their verdict has it. said: what the judge wrote, or why there is no verdict."""
+    model knows it by degrees, other judges as their verdict has it. said: what the judge wrote, or why there is none."""
 
     verdict: Verdict | None
     preference: float = math.nan
