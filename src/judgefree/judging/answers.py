@@ -31,11 +31,9 @@ class Answers:
             row = connection.execute("SELECT text, read, written FROM answers WHERE key = ?", (key,)).fetchone()
         return Answer(*row) if row else None
 
-    def keep(self, key: str, answer: Answer) -> Answer:
-        """The answer that is kept from now on: another process may have bought one meanwhile."""
+    def keep(self, key: str, answer: Answer) -> None:
         with self._open() as connection:
-            connection.execute("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", (key, *astuple(answer)))
-        return self.find(key) or answer
+            connection.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", (key, *astuple(answer)))
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

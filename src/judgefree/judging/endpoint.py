@@ -5,7 +5,7 @@ What may pass (no connection, a time-out, 408, 409, 425, 429, 5xx, a reply that 
 refuses (another 4xx) has no answer. What no request of this judge will survive ends the call with a JudgefreeError: a
 refused key, a wrong address, or the first GIVE_UP requests all failing.
 
-The key is read from the environment when it is used, and blanked out in everything that the server says.
+The key comes from the environment, is written nowhere, and is blanked out in everything that the server says.
 """
 
 import logging
@@ -81,14 +81,19 @@ class Endpoint:
         self.settings = settings
         self.answers = answers
         self._unmetered = False
-        _key(settings)
+        self._key = _key(settings)
+        self._client = httpx.Client(
+            headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
+            timeout=settings.timeout_s,
+            limits=httpx.Limits(max_connections=settings.concurrency),
+        )
 
     def __call__(self, prompts: Sequence[str], read: Callable[[str], Any]) -> list[Reply]:
         keys = [sha256_bytes(canonical_json([self.settings.url, self._body(prompt)]).encode()) for prompt in prompts]
         wanted = dict(zip(keys, prompts, strict=True))  # equal prompts are asked once
         found: dict[str, Reply] = {}
         for key in wanted:
-            if answer := self.answers.find(key):
+            if (answer := self.answers.find(key)) and read(answer.text) is not None:
                 found[key] = Reply(answer.text, bill=self._bill(answer, cached=True))
         found |= self._fetch({key: prompt for key, prompt in wanted.items() if key not in found}, read)
         replies, billed = [], set()
@@ -104,13 +109,8 @@ class Endpoint:
             return {}
         fetched: dict[str, Reply] = {}
         stop = threading.Event()
-        headers = {"Authorization": f"Bearer {key}"} if (key := _key(self.settings)) else {}
-        limits = httpx.Limits(max_connections=self.settings.concurrency)
-        with (
-            httpx.Client(headers=headers, timeout=self.settings.timeout_s, limits=limits) as client,
-            ThreadPoolExecutor(self.settings.concurrency) as pool,
-        ):
-            running = {pool.submit(self._one, client, prompt, read, stop): key for key, prompt in prompts.items()}
+        with ThreadPoolExecutor(self.settings.concurrency) as pool:
+            running = {pool.submit(self._one, prompt, read, stop): key for key, prompt in prompts.items()}
             try:
                 for future in as_completed(running):
                     fetched[running[future]] = self._kept(running[future], *future.result())
@@ -123,7 +123,8 @@ class Endpoint:
     def _kept(self, key: str, answer: Answer, why: str) -> Reply:
         if why:
             return Reply(None, why, self._bill(answer))
-        return Reply((kept := self.answers.keep(key, answer)).text, bill=self._bill(kept))
+        self.answers.keep(key, answer)
+        return Reply(answer.text, bill=self._bill(answer))
 
     def _worth_going_on(self, fetched: dict[str, Reply]) -> None:
         if len(fetched) == GIVE_UP and all(reply.text is None for reply in fetched.values()):
@@ -133,15 +134,13 @@ class Endpoint:
                 "see that the server is up and replies as the prompts ask, then repeat",
             )
 
-    def _one(
-        self, client: httpx.Client, prompt: str, read: Callable[[str], Any], stop: threading.Event
-    ) -> tuple[Answer, str]:
+    def _one(self, prompt: str, read: Callable[[str], Any], stop: threading.Event) -> tuple[Answer, str]:
         """An answer, or why there is none; with the tokens of all replies, for they are paid for."""
         tokens, unreadable, why = (0, 0), 0, ""
         for attempt in range(1, self.settings.attempts + 1):
             wait = min(self.settings.backoff_s * 2 ** (attempt - 1), _LONGEST_WAIT_S)
             try:
-                text, usage = self._post(client, prompt)
+                text, usage = self._post(prompt)
                 tokens = (tokens[0] + usage.prompt_tokens, tokens[1] + usage.completion_tokens)
                 if read(text) is not None:
                     return Answer(text, *tokens), ""
@@ -156,9 +155,9 @@ class Endpoint:
                 break
         return Answer("", *tokens), why
 
-    def _post(self, client: httpx.Client, prompt: str) -> tuple[str, _Usage]:
+    def _post(self, prompt: str) -> tuple[str, _Usage]:
         try:
-            response = client.post(f"{self.settings.url}/chat/completions", json=self._body(prompt))
+            response = self._client.post(f"{self.settings.url}/chat/completions", json=self._body(prompt))
         except (httpx.TransportError, httpx.DecodingError) as error:
             raise _Again(self._blank(f"{type(error).__name__}: {first_line(error)}")) from error
         if response.status_code != 200:
@@ -206,8 +205,7 @@ class Endpoint:
 
     def _blank(self, text: str) -> str:
         """What a server says, without the key, should it repeat that."""
-        key = _key(self.settings)
-        return text.replace(key, "***") if key else text
+        return text.replace(self._key, "***") if self._key else text
 
 
 def _key(settings: EndpointJudge) -> str | None:

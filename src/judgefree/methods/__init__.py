@@ -37,10 +37,8 @@ METHODS: dict[str, Callable[[Any, Setting], Method]] = {
 OPTIONS: dict[str, type[BaseModel]] = {
     SFT: sft.Options, "rlif": rlif.Options, "rlvr": rlvr.Options, "rubric": rubric.Options, "srrl": srrl.Options,
 }  # fmt: skip
-TEXTS: dict[str, Slots] = {
-    "rubric": JUDGE_TEXTS,
-    "srrl": srrl.TEXTS,
-}  # what the prompt file (`options.prompts`) of a method must hold
+# What the prompt file (`options.prompts`) of a method must hold.
+TEXTS: dict[str, Slots] = {"rubric": JUDGE_TEXTS, "srrl": srrl.TEXTS}
 OWN_SIGNALS = frozenset({"rlif"})  # methods whose rollouts have the metric `own_signal/rollout`: no gold answer is read
 
 

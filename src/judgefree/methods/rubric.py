@@ -26,7 +26,6 @@ from judgefree.config import Strict
 from judgefree.config_judges import EndpointJudge
 from judgefree.episodes import Completion, Example, Policy, Prompt, Rollout, Turn
 from judgefree.errors import MayPass
-from judgefree.judging.endpoint import endpoint_judge
 from judgefree.judging.judges import Rating, Work, total
 from judgefree.judging.words import LOWEST
 from judgefree.scoring.answers import final_answer
@@ -45,6 +44,8 @@ class Options(Strict):
 
 class Rubric:
     def __init__(self, options: Options, setting: "Setting") -> None:
+        from judgefree.judging.endpoint import endpoint_judge  # httpx takes its time to import
+
         self.setting = setting
         self.judge = endpoint_judge(options.judge, dict(setting.texts), setting.root)
 
