@@ -33,7 +33,7 @@ def play(judge: Judge, name: str, rows: pd.DataFrame) -> pd.DataFrame:
 
     Raises JudgefreeError where more than 1 % of the rows have no outcome, naming `name` and rows.
     """
-    contests = [Contest(row.question, row.text, row.against_text) for row in rows.itertuples()]
+    contests = [Contest(*texts) for texts in zip(rows["question"], rows["text"], rows["against_text"], strict=True)]
     swapped = [Contest(one.instruction, one.second, one.first) for one in contests]
     judged = judge.compare([*contests, *swapped])
     pairs = list(zip(judged[: len(contests)], judged[len(contests) :], strict=True))
