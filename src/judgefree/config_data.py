@@ -169,7 +169,7 @@ def is_folder(identity: str) -> bool:
     return identity.startswith(("/", "./", "../"))
 
 
-def _require_commit(key: str, identity: str, revision: str | None) -> None:
+def require_commit(key: str, identity: str, revision: str | None) -> None:
     """A repository of the hub is read at a commit; a folder has none to name."""
     if not is_folder(identity) and not re.fullmatch(r"[0-9a-f]{40}", revision or ""):
         raise ValueError(
@@ -188,7 +188,7 @@ class Gsm8kData(Strict):
 
     @model_validator(mode="after")
     def _pinned(self) -> "Gsm8kData":
-        _require_commit("revision", self.id, self.revision)
+        require_commit("revision", self.id, self.revision)
         return self
 
 
@@ -206,8 +206,8 @@ class MathData(Strict):
 
     @model_validator(mode="after")
     def _pinned(self) -> "MathData":
-        _require_commit("train_revision", self.train_id, self.train_revision)
-        _require_commit("test_revision", self.test_id, self.test_revision)
+        require_commit("train_revision", self.train_id, self.train_revision)
+        require_commit("test_revision", self.test_id, self.test_revision)
         return self
 
 

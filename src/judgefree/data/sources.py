@@ -60,7 +60,7 @@ def read(
     elif os.environ.get(MIRROR):
         kind, folder, patterns = "mirror", mirror_folder(), mirror
     else:
-        kind, folder, patterns = "hub", _download(identity, revision, layouts, mirror), layouts
+        kind, folder, patterns = "hub", download(identity, revision, layouts, mirror), layouts
     files, rows = _read_files(folder, patterns)
     facts: dict[str, Any] = {"kind": kind, "id": identity, "patterns": list(patterns), "files": files}
     if kind == "hub":
@@ -86,7 +86,7 @@ def mirror_folder() -> Path:
     return Path(value)
 
 
-def _download(identity: str, revision: str | None, layouts: Sequence[str], mirror: Sequence[str]) -> Path:
+def download(identity: str, revision: str | None, layouts: Sequence[str], mirror: Sequence[str]) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         EntryNotFoundError,
