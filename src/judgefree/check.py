@@ -7,7 +7,7 @@ from judgefree.errors import JudgefreeError
 from judgefree.files import pretty_json, publish, write_atomic
 from judgefree.methods import SFT, TEXTS, options_of
 from judgefree.params import Params, load_params, resolve
-from judgefree.texts import RETRY_TEXTS, check_texts, read_texts
+from judgefree.texts import JUDGE_TEXTS, RETRY_TEXTS, check_texts, read_texts
 
 
 def checked(path: Path) -> Params:
@@ -27,6 +27,10 @@ def checked(path: Path) -> Params:
         if retry := suite.retry:
             texts = read_texts(path.parent, retry.prompts, f"suites.{name}.retry.prompts")
             check_texts(texts, RETRY_TEXTS[retry.procedure], str(path.parent / retry.prompts))
+    for name, pair in params.pairs.items():
+        if pair.prompts:
+            texts = read_texts(path.parent, pair.prompts, f"pairs.{name}.prompts")
+            check_texts(texts, JUDGE_TEXTS, str(path.parent / pair.prompts))
     return params
 
 

@@ -143,6 +143,20 @@ def compare() -> None:
 
 
 @app.command()
+def pairwise(name: Name) -> None:
+    """Let a judge compare two models' texts, as `pairs` of params.yaml says; makes reports/pairwise/NAME.
+
+    Example: judgefree pairwise story-by-gpt
+    """
+    _threads(_resolved("pairwise", name))
+    from judgefree.judging.stage import pairwise as judge_pair
+
+    found = judge_pair(name, ROOT)
+    print(f"{name}: win rate {found['win_rate']:.1%} of {found['items']} items; {found['wins']} wins, {found['ties']} ties, "
+          f"{found['losses']} losses; answers worth {found['cost']:.4f} in reports/pairwise/{name}")  # fmt: skip
+
+
+@app.command()
 def table() -> None:
     """Print the comparison that reports/compare holds.
 

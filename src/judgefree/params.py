@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError, model_validator
 
 from judgefree.config import Compare, Count, Gates, Grading, Pipeline, PromptFormat, Run, Strict, Suite, Training
 from judgefree.config_data import ArithmeticData, Base, Data, MawpsData, OrdersData, ScratchBase
+from judgefree.config_judges import JudgeSettings, Pair, PolicyJudge, RewardModelJudge
 from judgefree.errors import JudgefreeError
 from judgefree.files import sha256_file
 from judgefree.texts import read_mapping, read_texts
@@ -32,10 +33,12 @@ class Params(Strict):
     compare: Compare
     pipeline: Pipeline
     gates: Gates
+    judges: dict[str, JudgeSettings] = {}
+    pairs: dict[str, Pair] = {}
 
     @model_validator(mode="after")
     def _whole(self) -> "Params":
-        for section in ("bases", "data", "runs", "suites"):
+        for section in ("bases", "data", "runs", "suites", "judges", "pairs"):
             for name in getattr(self, section):
                 if not NAME.fullmatch(name):
                     raise ValueError(f"{section}.{name}: {_NAMING}")
@@ -63,7 +66,26 @@ class Params(Strict):
         self._arms()
         self._gated()
         self._judged_blindly()
+        self._paired()
         return self
+
+    def _paired(self) -> None:
+        """Pairs name what is there, and no two of them the same figure."""
+        models = {**self.bases, **self.runs}
+        for name, judge in self.judges.items():
+            if isinstance(judge, PolicyJudge):
+                _known(f"judges.{name}.model", judge.model, models)
+        seen: dict[tuple[str, ...], str] = {}
+        for name, pair in self.pairs.items():
+            _known(f"pairs.{name}.judge", pair.judge, self.judges)
+            for side, model in (("model", pair.model), ("against", pair.against)):
+                _known(f"pairs.{name}.{side}", model, models)
+                if pair.suite not in models[model].suites:
+                    raise ValueError(f"pairs.{name}.suite: {model} is not tested on {pair.suite}; add it to its suites")
+            if (pair.prompts is None) != isinstance(self.judges[pair.judge], RewardModelJudge):
+                raise ValueError(f"pairs.{name}.prompts is given exactly when the judge reads; add or remove it")
+            if (other := seen.setdefault((pair.model, pair.against, pair.suite, pair.judge), name)) != name:
+                raise ValueError(f"pairs.{name}: has model, against, suite and judge of pairs.{other}; remove one")
 
     def _arms(self) -> None:
         """Runs of one arm are pooled over seeds, so nothing else may differ between them, nor between their starts."""
@@ -223,6 +245,12 @@ def resolve(params: Params, root: Path = Path()) -> dict[str, dict[str, Any]]:
                "method": model.get("method"), "seed": model.get("seed")}
         for name, model in {**plain["bases"], **plain["runs"]}.items()
     }  # fmt: skip
+    for name, pair in plain["pairs"].items():
+        files[f"pairwise/{name}.json"] = {
+            "pair": pair, "judge": plain["judges"][pair["judge"]], "compare": plain["compare"], "threads": params.threads,
+        }  # fmt: skip
+        if "prompts" in pair:
+            files[f"pairwise/{name}.json"]["texts"] = read_texts(root, pair["prompts"], f"pairs.{name}.prompts")
     files["compare.json"] = {"compare": plain["compare"], "models": models, "suites": plain["suites"]}
     return files
 
@@ -261,7 +289,7 @@ def _messages(error: ValidationError, model: type[BaseModel], prefix: str) -> li
     lines = []
     for item in error.errors():
         loc = [str(part) for part in item["loc"]]
-        if loc[:1] in (["bases"], ["data"]):
+        if loc[:1] in (["bases"], ["data"], ["judges"]):
             del loc[2:3]  # the discriminator's value, which pydantic inserts
         path = ".".join(part for part in (prefix, *loc) if part)
         if item["type"] == "extra_forbidden":

@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -10,29 +11,36 @@ from pydantic import BaseModel, ValidationError
 from judgefree.config import PromptFormat, Run, Training
 from judgefree.episodes import Method
 from judgefree.errors import JudgefreeError
-from judgefree.methods import rlif, rlvr, sft, srrl
+from judgefree.methods import rlif, rlvr, rubric, sft, srrl
 from judgefree.scoring.grader import Grader
-from judgefree.texts import Slots
+from judgefree.texts import JUDGE_TEXTS, Slots
 
 SFT = "sft"  # imitation of demonstrations is TRL's SFTTrainer, not a game with a reward
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a method is made with besides its own options. texts: those of its prompt file, by key."""
+    """What a method is made with besides its own options. texts: those of its prompt file, by key; root: the project's
+    folder."""
 
     training: Training
     prompt: PromptFormat
     grader: Grader
     seed: int
     texts: Mapping[str, str] = field(default_factory=dict)
+    root: Path = Path()
 
 
-METHODS: dict[str, Callable[[Any, Setting], Method]] = {"rlif": rlif.Rlif, "rlvr": rlvr.Rlvr, "srrl": srrl.Srrl}
-OPTIONS: dict[str, type[BaseModel]] = {
-    SFT: sft.Options, "rlif": rlif.Options, "rlvr": rlvr.Options, "srrl": srrl.Options,
+METHODS: dict[str, Callable[[Any, Setting], Method]] = {
+    "rlif": rlif.Rlif, "rlvr": rlvr.Rlvr, "rubric": rubric.Rubric, "srrl": srrl.Srrl,
 }  # fmt: skip
-TEXTS: dict[str, Slots] = {"srrl": srrl.TEXTS}  # what the prompt file (`options.prompts`) of a method must hold
+OPTIONS: dict[str, type[BaseModel]] = {
+    SFT: sft.Options, "rlif": rlif.Options, "rlvr": rlvr.Options, "rubric": rubric.Options, "srrl": srrl.Options,
+}  # fmt: skip
+TEXTS: dict[str, Slots] = {
+    "rubric": JUDGE_TEXTS,
+    "srrl": srrl.TEXTS,
+}  # what the prompt file (`options.prompts`) of a method must hold
 OWN_SIGNALS = frozenset({"rlif"})  # methods whose rollouts have the metric `own_signal/rollout`: no gold answer is read
 
 

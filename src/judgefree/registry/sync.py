@@ -13,7 +13,7 @@ from mlflow.entities import Run
 from judgefree.evaluation import plots
 from judgefree.files import MANIFEST, key_of, read_json, sha256_file
 from judgefree.registry.catalogue import markdown, split_finite
-from judgefree.registry.facts import ModelFacts, read_model, reports_of
+from judgefree.registry.facts import ModelFacts, pairs_of, read_model, reports_of
 from judgefree.registry.runs import Rows, log_dataset, log_latest, log_rows, open_run, step_times
 from judgefree.registry.store import Store, find_run, open_store
 from judgefree.registry.tables import log_tables
@@ -37,11 +37,12 @@ def sync(root: Path) -> dict[str, str]:
 def sync_model(store: Store, name: str) -> bool:
     """One model's run; False where MLflow has all of it already."""
     root, model = store.root, read_model(store.root, name)
-    reports = reports_of(root, name)
+    reports, pairs = reports_of(root, name), pairs_of(root, name)
     work = root / ".work" / "train" / model.key
     content = key_of(
-        LAYOUT, read_json(root / "models" / name / MANIFEST), {suite: facts["key"] for suite, facts in reports.items()}
-    )
+        LAYOUT, read_json(root / "models" / name / MANIFEST), {suite: facts["key"] for suite, facts in reports.items()},
+        *([{pair: facts["key"] for pair, facts in pairs.items()}] if pairs else []),
+    )  # fmt: skip
     with store.locked(f"sync-{name}"):
         run = find_run(store, model.key, name)
         if run and run.data.tags.get(SYNCED) == content:
@@ -52,6 +53,8 @@ def sync_model(store: Store, name: str) -> bool:
             _log_collapse(store, run, read_json(history.parent / MANIFEST))
         for suite, facts in reports.items():
             _log_report(store, run, model, suite, facts)
+        for pair, facts in pairs.items():
+            _log_pair(store, run, model, pair, facts["pair"])
         items = {suite: root / "reports" / "runs" / name / suite / "items.parquet" for suite in reports}
         log_tables(store, run, root / "models" / name, _questions(root, model), items)
         names = store.client.get_run(run.info.run_id).data.metrics
@@ -102,3 +105,14 @@ def _log_report(store: Store, run: Run, model: ModelFacts, suite: str, facts: Ma
         store.client.log_artifact(run.info.run_id, str(folder / file), f"evaluation/{suite}")
     dataset = facts["suite"]["dataset"]
     log_dataset(store, run, dataset, "test.parquet", facts["test_sha256"], "evaluation")
+
+
+def _log_pair(store: Store, run: Run, model: ModelFacts, name: str, pair: Mapping[str, Any]) -> None:
+    """Under the name of what it was compared with and by whom: models that met the same opponent share a metric, and no two
+    judges do."""
+    folder = store.root / "reports" / "pairwise" / name
+    prefix = f"pairwise/{pair['suite']}/{pair['against']}-by-{pair['judge']}"
+    metrics = read_json(folder / "metrics.json")
+    log_latest(store, run, {f"{prefix}/{metric}": value for metric, value in metrics.items()}, model.selected_step)
+    for file in ("metrics.json", "items.parquet", MANIFEST):
+        store.client.log_artifact(run.info.run_id, str(folder / file), f"pairwise/{name}")

@@ -49,8 +49,8 @@ warnings.filterwarnings("ignore", message=".*gradient_checkpointing.*", category
 
 PACKAGE = Path(__file__).parents[1]
 SHARED_CODE = (
-    "advantages.py", "data/splits.py", "data/tables.py", "episodes.py", "files.py", "prompting.py", "sampling", "scoring",
-    "training",
+    "advantages.py", "data/splits.py", "data/tables.py", "episodes.py", "files.py", "judging/answers.py",
+    "judging/endpoint.py", "judging/judges.py", "judging/words.py", "prompting.py", "sampling", "scoring", "training",
 )  # fmt: skip
 
 
@@ -201,7 +201,7 @@ def run_trainer(job: Job, options: Any, grader: Grader, standing: Standing, live
         )
     else:
         method = methods.METHODS[job.run.method](
-            options, methods.Setting(job.training, job.prompt, grader, job.run.seed, job.texts)
+            options, methods.Setting(job.training, job.prompt, grader, job.run.seed, job.texts, job.root)
         )
         method.load_state_dict(standing.method_state)
 
