@@ -33,10 +33,10 @@ class Generation(Strict):
 
 
 class _Benchmark(Strict):
-    """models: which models are put to it. id, revision: where it comes from, a data set of the hub at a full commit id or
+    """models: those that are put to it. id, revision: where it comes from, a data set of the hub at a full commit id or
     a folder (`./...` or `/...`). judge: a name of `judges`."""
 
-    models: list[str]
+    models: list[str] = []
     id: str
     revision: str | None = None
     judge: str
