@@ -58,8 +58,8 @@ class AlpacaEval(_Benchmark):
 
 
 class ArenaHard(_Benchmark):
-    """prompts: the judge's prompt file by category, all of which are played; of a reward model, which reads none, `categories`
-    lists them. seed: of the bootstrap. style: also the win rate at equal length and markdown."""
+    """categories: those that are played. prompts: the judge's prompt file of each; absent for a reward model. seed: of the
+    bootstrap. style: also the win rate at equal length and markdown."""
 
     prompts: dict[str, str] = {}
     categories: Annotated[list[Literal["hard_prompt", "creative_writing"]], Field(min_length=1)]

@@ -53,7 +53,9 @@ def load_benchmark(settings: AlpacaEval, root: Path) -> Benchmark:
     folder = folder_of(settings.id, settings.revision, [ANSWERS[0], GAMED_ROWS], "alpaca_eval", root)
     path = next((folder / name for name in ANSWERS if (folder / name).is_file()), None)
     if path is None:
-        raise JudgefreeError(f"{folder} has neither {ANSWERS[0]} nor {ANSWERS[1]}", "add one, or correct alpaca_eval.id")
+        raise JudgefreeError(
+            f"{folder} has neither {ANSWERS[0]} nor {ANSWERS[1]}", "add one, or correct alpaca_eval.id"
+        )
     rows = _answers(path)
     baseline = [row["output"] for row in rows]
     if (folder / GAMED_ROWS).is_file():
@@ -64,10 +66,17 @@ def load_benchmark(settings: AlpacaEval, root: Path) -> Benchmark:
         difficulty = estimate_difficulty(read_published(folder))
         gamed = gamed_rows(folder, np.array([len(text) for text in baseline]), difficulty)
     if len(difficulty) != len(rows):
-        raise JudgefreeError(f"{len(difficulty)} difficulties for {len(rows)} instructions in {folder}", "mend the files")
+        raise JudgefreeError(
+            f"{len(difficulty)} difficulties for {len(rows)} instructions in {folder}", "mend the files"
+        )
     facts = {"difficulty": origin, "files": {file.relative_to(folder).as_posix(): sha256_file(file) for file in used}}
     return Benchmark(
-        [row["instruction"] for row in rows], [row.get("dataset", "") for row in rows], baseline, difficulty, gamed, facts
+        [row["instruction"] for row in rows],
+        [row.get("dataset", "") for row in rows],
+        baseline,
+        difficulty,
+        gamed,
+        facts,
     )
 
 

@@ -65,7 +65,8 @@ def preferences(items: pd.DataFrame, benchmark: Benchmark) -> Values:
             )
     if len(items) > len(benchmark.instructions):
         raise JudgefreeError(
-            f"row {len(benchmark.instructions)} belongs to no instruction of the benchmark", "remove what is not part of it"
+            f"row {len(benchmark.instructions)} belongs to no instruction of the benchmark",
+            "remove what is not part of it",
         )
     values = items["preference"].to_numpy(np.float64)
     return np.where(values == 0, 0.5, values - 1)

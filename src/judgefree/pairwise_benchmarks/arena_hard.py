@@ -1,10 +1,10 @@
 """Arena-Hard v2: verdicts to win rates. Source: papers.md 6.4 (arena-hard-auto).
 
-Two games a prompt, the model second and first. A win is 1, a tie 0.5, a loss 0, and a strong verdict counts three times. The
-win rate is the mean of all these scores; its interval, from the 5th to the 95th percentile, comes from 100 bootstraps over
-scores, as the official one does, so the two games of a prompt and the copies of a strong verdict are drawn apart. A prompt with
-a game without verdict is left out. The official script reports the mean of the bootstraps as the score and draws without a
-seed; here the score is that of all rows.
+Two games a prompt, the model second and first. A win is 1, a tie 0.5, a loss 0, and a strong verdict counts three times.
+The win rate is the mean of all these scores; its interval, from the 5th to the 95th percentile, comes from 100 bootstraps
+over scores, as the official one does, so the two games of a prompt and the copies of a strong verdict are drawn apart. A
+prompt with a game without verdict is left out. Where ours differs: the official script reports the mean of the bootstraps
+as the score and draws without a seed; here the score is that of all rows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,13 @@ STRONG = 3
 BOOTSTRAPS = 100
 LOW, HIGH = 0.05, 0.95
 
-_SIGNS = {">>": (1.0, STRONG), ">": (1.0, 1), "=": (0.5, 1), "<": (0.0, 1), "<<": (0.0, STRONG)}  # the left one's scores
+_SIGNS = {
+    ">>": (1.0, STRONG),
+    ">": (1.0, 1),
+    "=": (0.5, 1),
+    "<": (0.0, 1),
+    "<<": (0.0, STRONG),
+}  # the left one's scores
 
 
 def game_scores(verdict: str | None, model_first: bool) -> list[float] | None:

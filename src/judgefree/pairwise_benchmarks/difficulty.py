@@ -1,12 +1,11 @@
-"""Instruction difficulties and gamed rows where AlpacaEval's own file (df_gamed.csv) is not at hand, from what else is public:
-other models' judgements, their published weights, and the leaderboard.
+"""Instruction difficulties and gamed rows where AlpacaEval's own file (df_gamed.csv) is not at hand, from what else is
+public: other models' judgements, their published weights, and the leaderboard.
 
 Procedure. With a model's published weights the logit of its preference is constant + length weight x length term +
-difficulty weight x difficulty, so each instruction's difficulty is a logistic regression with one unknown over the models. It
-has a normal prior, whose mean and precision are those with which the published weights give the models' published
-length-controlled rates (least squares). The gamed baselines' judgements are not public as a file of their own; their rows are
-what their published weights predict for answers that are longer or shorter than the baseline's by one factor, the ratio of
-the mean lengths on the leaderboard.
+difficulty weight x difficulty, so an instruction's difficulty is the one unknown of a logistic regression over the models.
+It has a normal prior, whose mean and precision are those with which the published weights give the models' published
+length-controlled rates (least squares). The gamed baselines' rows are what their published weights predict for answers that
+are longer or shorter than the baseline's by one factor, the ratio of the mean lengths on the leaderboard.
 """
 
 from dataclasses import dataclass
@@ -46,7 +45,9 @@ def estimate_difficulty(published: Published) -> Values:
 
     def misses(prior: Values) -> Values:
         difficulty = most_probable_difficulty(published, prior[0], float(np.exp(prior[1])))
-        return expit(published.weights[:, 2, None] + published.weights[:, 1, None] * difficulty).mean(1) - published.rate
+        return (
+            expit(published.weights[:, 2, None] + published.weights[:, 1, None] * difficulty).mean(1) - published.rate
+        )
 
     found = least_squares(misses, np.array([0.0, np.log(0.25)]), diff_step=1e-3, x_scale=0.1)
     if not found.success:

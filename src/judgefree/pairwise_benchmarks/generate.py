@@ -13,7 +13,9 @@ from judgefree.sampling.rules import end_ids
 from judgefree.sampling.transformers_engine import sample
 
 
-def generate(model: Any, tokenizer: Any, ids: Sequence[str], prompts: Sequence[str], settings: Generation) -> pd.DataFrame:
+def generate(
+    model: Any, tokenizer: Any, ids: Sequence[str], prompts: Sequence[str], settings: Generation
+) -> pd.DataFrame:
     """One answer a prompt: id, text (as it is, nothing cut or stripped), tokens, finish_reason.
 
     ids: name the prompts' random streams. Raises JudgefreeError for a prompt that leaves the model no room.

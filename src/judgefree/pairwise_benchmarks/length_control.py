@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
+from sklearn import config_context
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold
 
@@ -86,8 +87,11 @@ def fit(preference: Values, length: Values, difficulty: Values, gamed: GamedRows
         raise JudgefreeError(
             f"{len(preference)} judged rows are too few to control for length", f"judge at least {FOLDS} instructions"
         )
-    strength = _best_strength(terms, preference, importance)
-    return Weights(*map(float, _coefficients(terms, preference, importance, strength)), strength)
+    with config_context(
+        assume_finite=True, skip_parameter_validation=True
+    ):  # 51 small fits: checks would take the most
+        strength = _best_strength(terms, preference, importance)
+        return Weights(*map(float, _coefficients(terms, preference, importance, strength)), strength)
 
 
 def controlled_win_rate(weights: Weights, difficulty: Values) -> tuple[float, float]:

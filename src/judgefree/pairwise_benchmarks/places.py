@@ -23,5 +23,7 @@ def folder_of(identity: str, revision: str | None, files: Sequence[str], mirror:
     else:
         return download(identity, revision, files, [f"{mirror}/"])
     if not folder.is_dir():
-        raise JudgefreeError(f"the benchmark's folder {folder} does not exist", f"add it, or unset {MIRROR} to use the hub")
+        raise JudgefreeError(
+            f"the benchmark's folder {folder} does not exist", f"add it, or unset {MIRROR} to use the hub"
+        )
     return folder

@@ -1,7 +1,7 @@
 """`judgefree alpaca-eval NAME` and `judgefree arena-hard NAME`: answer, judge, score, publish reports/<benchmark>/NAME.
 
-Answers lie sealed in `.work/answers/<key>/`, verdicts and figures in `.work/benchmarks/<key>/`; a key names all that they are
-made from, so that a judge that could not be asked costs no second generation, and what is done asks nobody.
+Answers lie sealed in `.work/answers/<key>/`, verdicts and figures in `.work/benchmarks/<key>/`; a key names all that they
+are made from, so that a judge that could not be asked costs no second generation, and what is done asks nobody.
 """
 
 import shutil
@@ -61,8 +61,8 @@ def alpaca_eval(name: str, root: Path) -> dict[str, float]:
 
 
 def arena_hard(name: str, root: Path) -> dict[str, float]:
-    """Put models/<name> to Arena-Hard v2 as `resolved/arena_hard/<name>.json` says; publishes reports/arena-hard/<name>/ with
-    the files of `alpaca_eval`. Returns the metrics.
+    """Put models/<name> to Arena-Hard v2 as `resolved/arena_hard/<name>.json` says; publishes reports/arena-hard/<name>/
+    with the files of `alpaca_eval`. Returns the metrics.
 
     Raises JudgefreeError for a missing model or file, a judge that cannot be asked, and a category without any verdicts.
     """
@@ -150,7 +150,10 @@ def _place(root: Path, facts: dict[str, Any]) -> Path:
 
 
 def _seal(
-    folder: Path, facts: Mapping[str, Any], tables: Mapping[str, pd.DataFrame], metrics: Mapping[str, float] | None = None
+    folder: Path,
+    facts: Mapping[str, Any],
+    tables: Mapping[str, pd.DataFrame],
+    metrics: Mapping[str, float] | None = None,
 ) -> None:
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)

@@ -1,9 +1,9 @@
 """Arena-Hard's style control: the win rate at equal length and markdown. Source: papers.md 6.4.
 
 A Bradley-Terry model of the scores with four more terms, the differences in length and in the density of headers, lists and
-bold text. Where ours differs: the official script standardises each term over the battles of all models on the leaderboard, so
-its rate is that at their mean style; with one model there are no others, so the terms are scaled and not centred, and the
-rate is that at the baseline's style. Length is counted in words and signs, the same for both texts, where the official one
+bold text. Where ours differs: the official script standardises each term over the battles of all models on the leaderboard,
+so its rate is that at their mean style; with one model there are no others, so the terms are scaled and not centred, and
+the rate is that at the baseline's style. Length is counted in words and signs, the same for both texts, where the official one
 takes a tokenizer that has to be downloaded.
 """
 
@@ -39,7 +39,9 @@ def style(text: str) -> list[int]:
 def style_terms(texts: list[str], baseline: list[str]) -> NDArray[np.float64]:
     """Of shape (rows, 4), each between -1 and 1: (a - b) / (a + b) of the lengths, and (a - b) / (a + b + 1) of each mark's
     density, its number over length + 1. Two empty texts do not differ in length."""
-    ours, theirs = (np.array([style(text) for text in side], dtype=np.float64).reshape(-1, 4) for side in (texts, baseline))
+    ours, theirs = (
+        np.array([style(text) for text in side], dtype=np.float64).reshape(-1, 4) for side in (texts, baseline)
+    )
     lengths = ours[:, :1] + theirs[:, :1]
     length = np.divide(ours[:, :1] - theirs[:, :1], lengths, out=np.zeros_like(lengths), where=lengths > 0)
     dense, denser = ours[:, 1:] / (ours[:, :1] + 1), theirs[:, 1:] / (theirs[:, :1] + 1)
