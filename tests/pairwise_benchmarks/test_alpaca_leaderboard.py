@@ -1,4 +1,4 @@
-"""Public leaderboard figures from public judgements, on the mirror: raw rates exactly, length-controlled ones within a point.
+"""Public leaderboard figures from public judgements, on the mirror: raw rates exactly, length-controlled within a point.
 
 The whole comparisons take about 20 s of one free core each and are marked `pipeline`; a sample of them runs by default.
 """

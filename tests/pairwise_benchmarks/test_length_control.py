@@ -111,7 +111,7 @@ def test_a_bias_for_length_is_taken_out():
     assert raw > 0.6 and controlled == pytest.approx(0.5, abs=0.01)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_who_is_baseline_is_a_matter_of_sign(seed):
     preference, length, difficulty = world(20, seed)

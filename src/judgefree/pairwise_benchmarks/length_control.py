@@ -91,7 +91,8 @@ def fit(preference: Values, length: Values, difficulty: Values, gamed: GamedRows
         assume_finite=True, skip_parameter_validation=True
     ):  # 51 small fits: checks would take the most
         strength = _best_strength(terms, preference, importance)
-        return Weights(*map(float, _coefficients(terms, preference, importance, strength)), strength)
+        by_length, by_difficulty, constant = _coefficients(terms, preference, importance, strength)
+    return Weights(float(by_length), float(by_difficulty), float(constant), strength)
 
 
 def controlled_win_rate(weights: Weights, difficulty: Values) -> tuple[float, float]:

@@ -3,8 +3,8 @@
 A Bradley-Terry model of the scores with four more terms, the differences in length and in the density of headers, lists and
 bold text. Where ours differs: the official script standardises each term over the battles of all models on the leaderboard,
 so its rate is that at their mean style; with one model there are no others, so the terms are scaled and not centred, and
-the rate is that at the baseline's style. Length is counted in words and signs, the same for both texts, where the official one
-takes a tokenizer that has to be downloaded.
+the rate is that at the baseline's style. Length is counted in words and signs, the same for both texts, where the official
+one takes a tokenizer that has to be downloaded.
 """
 
 import re
