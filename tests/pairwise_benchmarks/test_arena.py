@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
+from scipy.special import expit
 
 from judgefree.config_benchmarks import ArenaHard
 from judgefree.errors import JudgefreeError
@@ -119,7 +120,7 @@ def test_style_control_is_the_median_of_plain_fits():
 
         def loss(weights):
             logits = design @ weights
-            gradient = design.T @ (1 / (1 + np.exp(-logits)) - score)
+            gradient = design.T @ (expit(logits) - score)
             return (score * np.logaddexp(0, -logits) + (1 - score) * np.logaddexp(0, logits)).sum(), gradient
 
         return 1 / (1 + np.exp(-minimize(loss, np.zeros(5), jac=True, method="BFGS").x[0]))
