@@ -32,11 +32,16 @@ class Generation(Strict):
         return self
 
 
-class _Benchmark(Strict):
-    """models: those that are put to it. id, revision: where it comes from, a data set of the hub at a full commit id or
-    a folder (`./...` or `/...`). judge: a name of `judges`."""
+class Nothing(Strict):
+    """A model of a benchmark has no settings of its own."""
 
-    models: list[str] = []
+
+class _Benchmark(Strict):
+    """models: those that are put to it, each with an empty mapping (DVC lays mappings over its defaults, not lists).
+    id, revision: where it comes from, a data set of the hub at a full commit id or a folder (`./...` or `/...`). judge: a name
+    of `judges`."""
+
+    models: dict[str, Nothing] = {}
     id: str
     revision: str | None = None
     judge: str

@@ -66,11 +66,11 @@ def settings(url: str) -> dict[str, Any]:
         "timeout_s": 20.0, "attempts": 1, "backoff_s": 0.01,
     }}  # fmt: skip
     params["alpaca_eval"] = {
-        "models": ["tiny"], "id": "./alpaca", "judge": "local", "prompts": "prompts/judge-alpaca.yaml", "orders": "random",
-        "seed": 0, "generation": GENERATION,
+        "models": {"tiny": {}}, "id": "./alpaca", "judge": "local", "prompts": "prompts/judge-alpaca.yaml",
+        "orders": "random", "seed": 0, "generation": GENERATION,
     }  # fmt: skip
     params["arena_hard"] = {
-        "models": ["tiny"], "id": "./arena", "judge": "local", "seed": 0, "generation": GENERATION, "style": True,
+        "models": {"tiny": {}}, "id": "./arena", "judge": "local", "seed": 0, "generation": GENERATION, "style": True,
         "categories": ["hard_prompt", "creative_writing"],
         "prompts": {"hard_prompt": "prompts/judge-hard-prompts.yaml",
                     "creative_writing": "prompts/judge-creative-writing.yaml"},
@@ -108,5 +108,5 @@ def project(tmp_path: Path, server: Server, scratch: Path) -> SimpleNamespace:
 @pytest.fixture
 def alpaca_settings() -> AlpacaEval:
     return AlpacaEval.model_validate({
-        "models": [], "id": "./alpaca", "judge": "local", "orders": "random", "seed": 0, "generation": GENERATION,
+        "models": {}, "id": "./alpaca", "judge": "local", "orders": "random", "seed": 0, "generation": GENERATION,
     })  # fmt: skip

@@ -90,7 +90,7 @@ def test_every_model_held_out_once(judged, names, board):
 def test_judgements_in_the_official_format_score_as_a_table(names):
     """text_davinci_003's 805 judgements: aligned rows score, a missing row is named."""
     settings = AlpacaEval.model_validate({
-        "models": [], "id": str(FOLDER), "judge": "official", "orders": "random", "seed": 0,
+        "models": {}, "id": str(FOLDER), "judge": "official", "orders": "random", "seed": 0,
         "generation": {"chat": True, "max_completion_tokens": 1, "batch_rows": 1, "seed": 0},
     })  # fmt: skip
     benchmark = public.load_benchmark(settings, Path())

@@ -150,7 +150,7 @@ def test_a_model_that_wins_everything_needs_no_finite_strength():
 
 def arena_settings(**keys) -> ArenaHard:
     return ArenaHard.model_validate({
-        "models": [], "id": "./arena", "judge": "local", "seed": 0, "generation": GENERATION,
+        "models": {}, "id": "./arena", "judge": "local", "seed": 0, "generation": GENERATION,
         "categories": ["hard_prompt", "creative_writing"], **keys,
     })  # fmt: skip
 
