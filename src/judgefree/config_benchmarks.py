@@ -38,8 +38,8 @@ class Nothing(Strict):
 
 class _Benchmark(Strict):
     """models: those that are put to it, each with an empty mapping (DVC lays mappings over its defaults, not lists).
-    id, revision: where it comes from, a data set of the hub at a full commit id or a folder (`./...` or `/...`). judge: a name
-    of `judges`."""
+    id, revision: where it comes from, a data set of the hub at a full commit id or a folder (`./...` or `/...`). judge: a
+    name of `judges`."""
 
     models: dict[str, Nothing] = {}
     id: str
