@@ -31,6 +31,10 @@ def checked(path: Path) -> Params:
         if pair.prompts:
             texts = read_texts(path.parent, pair.prompts, f"pairs.{name}.prompts")
             check_texts(texts, JUDGE_TEXTS, str(path.parent / pair.prompts))
+    for section, benchmark in (("alpaca_eval", params.alpaca_eval), ("arena_hard", params.arena_hard)):
+        prompts = benchmark.prompts if benchmark else None
+        for file in [prompts] if isinstance(prompts, str) else (prompts or {}).values():
+            check_texts(read_texts(path.parent, file, f"{section}.prompts"), JUDGE_TEXTS, str(path.parent / file))
     return params
 
 

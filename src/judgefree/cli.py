@@ -157,6 +157,33 @@ def pairwise(name: Name) -> None:
 
 
 @app.command()
+def alpaca_eval(name: Name) -> None:
+    """Put a model to AlpacaEval 2, as `alpaca_eval` of params.yaml says; makes reports/alpaca-eval/NAME.
+
+    Example: judgefree alpaca-eval rlvr
+    """
+    _threads(_resolved("alpaca_eval", name))
+    from judgefree.pairwise_benchmarks.stage import alpaca_eval as evaluate_model
+
+    found = evaluate_model(name, ROOT)
+    print(f"{name}: win rate {found['win_rate']:.1%}, length-controlled {found['length_controlled']:.1%} of "
+          f"{found['items']} instructions in reports/alpaca-eval/{name}")  # fmt: skip
+
+
+@app.command()
+def arena_hard(name: Name) -> None:
+    """Put a model to Arena-Hard v2, as `arena_hard` of params.yaml says; makes reports/arena-hard/NAME.
+
+    Example: judgefree arena-hard rlvr
+    """
+    _threads(_resolved("arena_hard", name))
+    from judgefree.pairwise_benchmarks.stage import arena_hard as evaluate_model
+
+    found = evaluate_model(name, ROOT)
+    print(f"{name}: win rate {found['win_rate']:.1%} in reports/arena-hard/{name}")
+
+
+@app.command()
 def table() -> None:
     """Print the comparison that reports/compare holds.
 

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError, model_validator
 
 from judgefree.config import Compare, Count, Gates, Grading, Pipeline, PromptFormat, Run, Strict, Suite, Training
+from judgefree.config_benchmarks import AlpacaEval, ArenaHard
 from judgefree.config_data import Base, Data, Generated, MawpsData, ScratchBase
 from judgefree.config_judges import JudgeSettings, Pair, PolicyJudge, RewardModelJudge
 from judgefree.config_rewards import RewardBenchmarks
@@ -37,6 +38,8 @@ class Params(Strict):
     judges: dict[str, JudgeSettings] = {}
     pairs: dict[str, Pair] = {}
     reward_benchmarks: RewardBenchmarks | None = None
+    alpaca_eval: AlpacaEval | None = None
+    arena_hard: ArenaHard | None = None
 
     @model_validator(mode="after")
     def _whole(self) -> "Params":
@@ -74,6 +77,7 @@ class Params(Strict):
         self._gated()
         self._judged_blindly()
         self._paired()
+        self._benchmarked()
         return self
 
     def _paired(self) -> None:
@@ -93,6 +97,15 @@ class Params(Strict):
                 raise ValueError(f"pairs.{name}.prompts is given exactly when the judge reads; add or remove it")
             if (other := seen.setdefault((pair.model, pair.against, pair.suite, pair.judge), name)) != name:
                 raise ValueError(f"pairs.{name}: has model, against, suite and judge of pairs.{other}; remove one")
+
+    def _benchmarked(self) -> None:
+        for section in ("alpaca_eval", "arena_hard"):
+            if benchmark := getattr(self, section):
+                _known(f"{section}.judge", benchmark.judge, self.judges)
+                for model in benchmark.models:
+                    _known(f"{section}.models", model, {**self.bases, **self.runs})
+                if (not benchmark.prompts) != isinstance(self.judges[benchmark.judge], RewardModelJudge):
+                    raise ValueError(f"{section}.prompts is given exactly when the judge reads; add or remove it")
 
     def _arms(self) -> None:
         """Runs of one arm are pooled over seeds, so nothing else may differ between them, nor between their starts."""
@@ -258,8 +271,24 @@ def resolve(params: Params, root: Path = Path()) -> dict[str, dict[str, Any]]:
         }  # fmt: skip
         if "prompts" in pair:
             files[f"pairwise/{name}.json"]["texts"] = read_texts(root, pair["prompts"], f"pairs.{name}.prompts")
+    for section in ("alpaca_eval", "arena_hard"):
+        if benchmark := plain.get(section):
+            content = {
+                "benchmark": {key: value for key, value in benchmark.items() if key != "models"},
+                "judge": plain["judges"][benchmark["judge"]], "threads": params.threads,
+            }  # fmt: skip
+            if prompts := benchmark.get("prompts"):
+                content["texts"] = read_judge_texts(root, prompts, f"{section}.prompts")
+            files |= {f"{section}/{name}.json": content for name in benchmark["models"]}
     files["compare.json"] = {"compare": plain["compare"], "models": models, "suites": plain["suites"]}
     return files
+
+
+def read_judge_texts(root: Path, prompts: str | Mapping[str, str], key: str) -> dict[str, Any]:
+    """The texts of a prompt file, or of several by category. Raises JudgefreeError as `texts.read_texts`."""
+    if isinstance(prompts, str):
+        return read_texts(root, prompts, key)
+    return {category: read_texts(root, file, f"{key}.{category}") for category, file in prompts.items()}
 
 
 def _known(path: str, name: str, among: Mapping[str, Any]) -> None:

@@ -183,6 +183,36 @@ CATALOGUE = (
     _tokens("pairwise/*/*/prompt_tokens", "tokens that the judge read"),
     _tokens("pairwise/*/*/completion_tokens", "tokens that the judge wrote"),
     Metric("pairwise/*/*/cost", "currency", 0, None, "price of the judge's answers"),
+    # AlpacaEval 2 and Arena-Hard v2 (reports/alpaca-eval, reports/arena-hard): a judge compares answers with a baseline's.
+    Metric("alpaca-eval/items", "items", 1, None, "instructions, all of them judged"),
+    _share("alpaca-eval/win_rate", "mean preference for the model over the baseline"),
+    _share("alpaca-eval/length_controlled", "the same, were the answers as long as the baseline's"),
+    _share("alpaca-eval/*_se", "standard error of the rate over instructions"),
+    _share("alpaca-eval/extreme", "1 where length control moved the rate so far that its fit should be doubted"),
+    Metric("alpaca-eval/length", "characters", 0, None, "mean length of the model's answers"),
+    Metric("alpaca-eval/baseline_length", "characters", 0, None, "mean length of the baseline's answers"),
+    Metric("alpaca-eval/weight/*", "weight", None, None, "of the length-control model: length, difficulty, constant"),
+    _share("arena-hard/win_rate", "that of the hard prompts where they were played, else of the first category"),
+    _share("arena-hard/*/win_rate", "mean score of a category's games, strong verdicts three times"),
+    _share("arena-hard/*/style_controlled", "the same at the baseline's length and markdown, median of the bootstraps"),
+    _share("arena-hard/*/*_low", "5th percentile of the rate's bootstraps"),
+    _share("arena-hard/*/*_high", "95th percentile of the rate's bootstraps"),
+    Metric("arena-hard/*/prompts", "prompts", 0, None, "prompts with two verdicts"),
+    Metric("arena-hard/*/dropped", "prompts", 0, None, "prompts left out, since a game has no verdict"),
+    *(
+        metric
+        for name in ("alpaca-eval", "arena-hard")
+        for metric in (
+            Metric(f"{name}/games", "games", 0, None, "comparisons that the judge was asked for"),
+            Metric(f"{name}/no_verdict", "games", 0, None, "comparisons without a verdict"),
+            _share(f"{name}/ties", "ties among the verdicts"),
+            _share(f"{name}/first_chosen", "verdicts for the text shown first, ties apart; 0.5 without position bias"),
+            _share(f"{name}/truncated", "answers cut off at the length limit"),
+            _tokens(f"{name}/prompt_tokens", "tokens that the judge read"),
+            _tokens(f"{name}/completion_tokens", "tokens that the judge wrote"),
+            Metric(f"{name}/cost", "currency", 0, None, "price of the judge's answers"),
+        )
+    ),
     Metric("eval/*/*_se", "as the metric", 0, None, "standard error of the metric over items"),
     Metric("eval/*/first/*_se", "as the metric", 0, None, "standard error of the metric over items"),
     Metric("eval/*/sampled/*_se", "as the metric", 0, None, "standard error of the metric over items"),

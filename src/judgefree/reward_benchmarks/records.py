@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from judgefree.config_data import is_folder
 from judgefree.config_rewards import Place
 from judgefree.data.sources import MIRROR, download, matching, mirror_folder, read_jsonl, read_parquet
 from judgefree.errors import JudgefreeError
 from judgefree.files import read_json, sha256_file
+from judgefree.pinned import is_folder
 
 
 @dataclass(frozen=True)
