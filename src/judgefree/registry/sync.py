@@ -17,11 +17,11 @@ from judgefree.registry.facts import ModelFacts, read_model, reports_of
 from judgefree.registry.runs import Rows, log_dataset, log_latest, log_rows, open_run, step_times
 from judgefree.registry.store import Store, find_run, open_store
 from judgefree.registry.tables import log_tables
-from judgefree.training.history import VALIDATION
+from judgefree.training.history import VALIDATIONS
 
 SYNCED = "judgefree.synced"
 LAYOUT = 3  # of what a run in MLflow holds; a higher number makes every run be written again
-CURVES = (VALIDATION, "reward")
+CURVES = (*VALIDATIONS, "reward")
 
 
 def sync(root: Path) -> dict[str, str]:

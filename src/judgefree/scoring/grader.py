@@ -60,6 +60,11 @@ class Grader:
     def __enter__(self) -> "Grader":
         return self
 
+    @property
+    def workers(self) -> int:
+        """Processes that work at a time, also for scoring of another kind beside the grader."""
+        return self._workers
+
     def __exit__(self, *_: object) -> None:
         self.close()
 
