@@ -111,8 +111,8 @@ class Params(Strict):
                 raise ValueError(f"suites.{name}: samples needs pass_at; add it or remove samples")
 
     def _gated(self) -> None:
-        """A suite that decides on a task is one of its bases', which a first candidate is compared with, has the measure that
-        the gate compares, and draws samples where that is of samples."""
+        """A suite that decides on a task is one of its bases', which a first candidate is compared with; it has the measure
+        that the gate compares, and draws samples where that is of samples."""
         for name, run in self.runs.items():
             task, base = run.dataset, self.ancestry(name)[-1]
             decides = self.deciding_suite(task)

@@ -161,14 +161,13 @@ def _decide(
 
 def _scores(items: pd.DataFrame, measure: str, suite: str) -> NDArray[np.float64]:
     scores = item_scores(items)
-    if measure in scores:
-        return scores[measure]
-    plain = next(iter(scores))
-    if measure == f"sampled/{plain}" or plain == "pass@1" and measure == "sampled/accuracy":
-        problem, fix = "draws no samples", f"set suites.{suite}.samples, or gates.measure: {plain}"
-    else:
-        problem, fix = "does not measure it", f"set gates.measure, or gates.text_measure for texts, to {plain}"
-    raise JudgefreeError(f"gates.measure is {measure} and suite {suite} {problem}", fix)
+    if measure not in scores:
+        sampled, plain = measure.startswith("sampled/"), next(iter(scores))
+        raise JudgefreeError(
+            f"gates.measure is {measure} and suite {suite} {'draws no samples' if sampled else 'does not measure it'}",
+            f"set gates.measure: {plain}" + (f", or suites.{suite}.samples" if sampled else ""),
+        )
+    return scores[measure]
 
 
 def _guards(new: Mapping[str, float], old: Mapping[str, float], prefix: str, mute: str, gates: Gates) -> list[Guard]:
