@@ -174,7 +174,7 @@ def test_texts_are_gated_by_their_own_measure() -> None:
     new, old = summaries(0.31, sampled=True), summaries(0.30, sampled=True)
     verdict = judged(new, old, text_measure="rouge_l")
     assert verdict.decision == "PROMOTE" and verdict.measure == "rouge_l" and verdict.ungraded is None
-    assert verdict.gain.value == pytest.approx(0.01) and verdict.scores == (pytest.approx(0.31, abs=1e-3), pytest.approx(0.3, abs=1e-3))  # fmt: skip
+    assert verdict.gain.value == pytest.approx(0.01) and verdict.scores == pytest.approx((0.31, 0.3), abs=1e-3)
     assert judged(new, old, measure="sampled/rouge_l").measure == "sampled/rouge_l"
     assert judged(old, old, measure="rouge_l").decision == "HOLD"
     assert judged(old, new, measure="rouge_l").decision == "REJECT"
