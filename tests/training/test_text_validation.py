@@ -52,7 +52,9 @@ def test_a_run_validates_and_selects_by_rouge(tiny: Path, tmp_path: Path) -> Non
     best = scores.iloc[1:].idxmax()
     facts = read_json(tmp_path / "models" / "r" / "manifest.json")
     assert (facts["selected_step"], facts["collapse"]["peak_step"]) == (best, best)
-    assert history["validation/words"][best] == 3 and history["validation/empty"][best] == 0
+    assert (
+        history["validation/words"][best] >= 3 and history["validation/empty"][best] == 0
+    )  # a word twice costs nothing
     assert not [name for name in history if describe(mlflow_name(name)) is None]
 
 
