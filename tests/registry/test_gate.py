@@ -160,9 +160,9 @@ def test_ledger_for_people() -> None:
 
 
 def summaries(rouge: float, *, empty: float = 0.0, words: float = 20.0, sampled: bool = False) -> Report:
-    """Two hundred texts, all with about the same ROUGE-L."""
-    wave = [rouge + 0.01 * (item % 3 - 1) for item in range(200)]
-    frame = pd.DataFrame({"id": range(200), "gold": "a", "rouge_l": wave, "n_samples": 0})
+    """Two hundred and one texts, whose mean ROUGE-L is this."""
+    wave = [rouge + 0.01 * (item % 3 - 1) for item in range(201)]
+    frame = pd.DataFrame({"id": range(201), "gold": "a", "rouge_l": wave, "n_samples": 0})
     shares = {"empty": empty, "truncated": 0.0, "length": words}
     if sampled:
         frame = frame.assign(**{"sampled/rouge_l": frame["rouge_l"] - 0.1})
