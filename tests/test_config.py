@@ -361,3 +361,48 @@ def test_no_setting_hides_in_the_code() -> None:
         if model.__module__ in (Strict.__module__, ScratchBase.__module__, Params.__module__):
             for name, field in model.model_fields.items():  # type: ignore[attr-defined]
                 assert field.is_required() or field.default in (None, [], {}), f"{model.__name__}.{name}"
+
+
+def texts_beside_maths() -> dict[str, Any]:
+    """The tiny profile with a data set and a run of its own whose answers are texts."""
+    settings = raw()
+    settings["data"]["memo"] = settings["data"]["arithmetic"]
+    settings["prompts"]["memo"] = {"template": "{question}", "chat": True, "answer": "line", "measure": "rouge"}
+    settings["suites"]["memo"] = {"dataset": "memo", "max_completion_tokens": 32, "batch_rows": 250}
+    settings["bases"]["tiny"]["suites"].append("memo")
+    settings["runs"]["writer"] = {**RLVR, "dataset": "memo", "suites": ["memo"]}
+    return settings
+
+
+def test_each_kind_of_task_has_its_gate_measure() -> None:
+    settings = texts_beside_maths()
+    with pytest.raises(
+        JudgefreeError, match="gates.measure: sampled/accuracy, and suite memo.* measures texts; set gates.text_m"
+    ):
+        parse_params(settings, "params.yaml")
+    settings["gates"]["text_measure"] = "rouge_l"
+    gates = parse_params(settings, "params.yaml").gates
+    assert (gates.measure_of(texts=True), gates.measure_of(texts=False)) == ("rouge_l", "sampled/accuracy")
+    settings["gates"]["text_measure"] = "sampled/rouge_l"
+    with pytest.raises(
+        JudgefreeError, match="gates.text_measure: sampled/rouge_l, .* draws no samples; .* or use rouge_l"
+    ):
+        parse_params(settings, "params.yaml")
+    settings["suites"]["memo"] |= {"samples": 4, "temperature": 1.0, "seed": 0}
+    parse_params(settings, "params.yaml")
+    settings["gates"] |= {"measure": "rouge_l", "text_measure": None}
+    with pytest.raises(JudgefreeError, match="suite arithmetic, .* measures values; set gates.measure: pass@1"):
+        parse_params(settings, "params.yaml")
+
+
+def test_what_needs_right_and_wrong_is_refused_for_texts_and_pass_at_is_needed_without() -> None:
+    for wrong in ({"samples": 4, "pass_at": [1], "temperature": 1.0, "seed": 0}, {"retry": AGAIN["retry"]}):
+        settings = texts_beside_maths()
+        settings["gates"]["text_measure"] = "rouge_l"
+        settings["suites"]["memo"] |= wrong
+        with pytest.raises(JudgefreeError, match="suites.memo: (pass_at|retry) is for answers that are right or wrong"):
+            parse_params(settings, "params.yaml")
+    settings = raw()
+    settings["suites"]["arithmetic"]["pass_at"] = []
+    with pytest.raises(JudgefreeError, match="suites.arithmetic: samples needs pass_at"):
+        parse_params(settings, "params.yaml")

@@ -74,6 +74,7 @@ class Params(Strict):
             if isinstance(data, MawpsData):
                 raise ValueError(f"runs.{name}.dataset: {run.dataset} has a test split only; train on another data set")
         self._arms()
+        self._measured()
         self._gated()
         self._judged_blindly()
         self._paired()
@@ -139,9 +140,21 @@ class Params(Strict):
             kind = "a base" if arm in self.bases else f"a run of arm {self._arm_of(arm)!r}"
             raise ValueError(f"runs.{run}.arm: {arm!r} is the name of {kind}; use another")
 
+    def _measured(self) -> None:
+        """A suite asks for what its answers, values or texts, can be measured by."""
+        for name, suite in self.suites.items():
+            texts = self.prompts[suite.dataset].measure == "rouge"
+            if texts and (suite.pass_at or suite.retry):
+                raise ValueError(
+                    f"suites.{name}: {'pass_at' if suite.pass_at else 'retry'} is for answers that are right or wrong, and "
+                    f"those of {suite.dataset} are texts (prompts.{suite.dataset}.measure: rouge); remove it"
+                )
+            if not texts and suite.samples and not suite.pass_at:
+                raise ValueError(f"suites.{name}: samples needs pass_at; add it or remove samples")
+
     def _gated(self) -> None:
-        """A suite that decides on a task is one of its bases', which a first candidate is compared with, and draws the
-        samples that the gate compares."""
+        """A suite that decides on a task is one of its bases', which a first candidate is compared with; it has the measure
+        that the gate compares, and draws samples where that is of samples."""
         for name, run in self.runs.items():
             task, base = run.dataset, self.ancestry(name)[-1]
             decides = self.deciding_suite(task)
@@ -152,10 +165,19 @@ class Params(Strict):
                     f"bases.{base}.suites: without {decides}, which decides on {task}, there is nothing to compare a first "
                     f"candidate with; add {decides}"
                 )
-            if self.gates.measure == "sampled/accuracy" and not self.suites[decides].samples:
+            texts = self.prompts[task].measure == "rouge"
+            measure, plain = self.gates.measure_of(texts), "rouge_l" if texts else "pass@1"
+            if measure.endswith("rouge_l") != texts:
+                kind, fix = ("texts", "gates.text_measure: rouge_l") if texts else (
+                    "values", "gates.measure: pass@1, and what is measured now as gates.text_measure")  # fmt: skip
                 raise ValueError(
-                    f"gates.measure: sampled/accuracy, and suite {decides}, which decides on {task}, draws no samples; "
-                    f"set suites.{decides}.samples or use pass@1"
+                    f"gates.measure: {measure}, and suite {decides}, which decides on {task}, measures {kind}; set {fix}"
+                )
+            if measure.startswith("sampled/") and not self.suites[decides].samples:
+                key = "text_measure" if texts and self.gates.text_measure else "measure"
+                raise ValueError(
+                    f"gates.{key}: {measure}, and suite {decides}, which decides on {task}, draws no samples; "
+                    f"set suites.{decides}.samples or use {plain}"
                 )
 
     def _judged_blindly(self) -> None:

@@ -20,7 +20,8 @@ ITEMS, METRICS, HISTORY, TRAINING, TEST = (
 
 _SOURCE = Path(__file__).parents[1]
 _CODE = (
-    "evaluation/loading.py", "evaluation/retry.py", "evaluation/statistics.py", "evaluation/suites.py", "sampling",
+    "evaluation/completions.py", "evaluation/loading.py", "evaluation/maths.py", "evaluation/measures.py",
+    "evaluation/retry.py", "evaluation/statistics.py", "evaluation/suites.py", "evaluation/summaries.py", "sampling",
     "scoring", "data/heldout.py", "data/tables.py", "episodes.py", "files.py", "prompting.py",
 )  # fmt: skip
 _TRAINING_FACTS = ("method", "seed", "select", "steps", "selected_step", "status", "collapse")
@@ -86,7 +87,9 @@ def _compute(name: str, root: Path, missing: Mapping[str, Mapping[str, Any]], se
 
     from judgefree.data.heldout import load_test
     from judgefree.evaluation.loading import load_model
-    from judgefree.evaluation.suites import UNGRADED_LIMIT, run_suite
+    from judgefree.evaluation.maths import UNGRADED_LIMIT
+    from judgefree.evaluation.measures import MEASURES
+    from judgefree.evaluation.suites import run_suite
     from judgefree.scoring.grader import Grader
 
     console = Console(stderr=True)
@@ -109,13 +112,14 @@ def _compute(name: str, root: Path, missing: Mapping[str, Mapping[str, Any]], se
             items, metrics = run_suite(
                 *loaded[place], load_test(test, suite.items), suite, prompt, grader, facts.get("texts", {})
             )
-            if max(metrics["ungraded"], metrics.get("sampled/ungraded", 0.0)) > UNGRADED_LIMIT:
+            if max(metrics.get(name, 0.0) for name in ("ungraded", "sampled/ungraded")) > UNGRADED_LIMIT:
                 console.print(
                     f"[yellow]{name} on {suite_name}: the grader gave up on more than {UNGRADED_LIMIT:.0%} of the "
                     "completions, which count as not correct; raise grading.timeout_s"
                 )
             _seal(sealed[suite_name], facts, items.to_parquet(index=False), metrics)
-            console.print(f"{name} on {suite_name}: pass@1 {metrics['pass@1']:.1%} of {metrics['items']} items")
+            measure = next(measure for measure in MEASURES if measure in metrics)
+            console.print(f"{name} on {suite_name}: {measure} {metrics[measure]:.1%} of {metrics['items']:g} items")
 
 
 def _seal(folder: Path, facts: Mapping[str, Any], items: bytes, metrics: Mapping[str, float]) -> None:

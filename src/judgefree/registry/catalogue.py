@@ -102,12 +102,12 @@ CATALOGUE = (
     _share("completions/repetition", "four-token sequences that repeat inside their completion"),
     Metric("monitor/alarms", "alarms", 0, None, "alarms of the collapse monitor that stand"),
     _share("monitor/*", "1 where this alarm stands, or where a collapse was declared"),
-    _share("collapse/peak", "best validation pass@1 over the checkpoints (RLIF paper, Table 3)"),
+    _share("collapse/peak", "best validation (pass@1, or ROUGE-L of texts) over the checkpoints (RLIF paper, Table 3)"),
     Metric("collapse/peak_step", "step", 0, None, "first checkpoint that reaches the peak"),
     Metric(
         "collapse/collapse_step", "step", 0, None, "first checkpoint after the peak below half of it; absent if none"
     ),
-    _share("collapse/retention", "last checkpoint's validation pass@1 as a share of the peak"),
+    _share("collapse/retention", "last checkpoint's validation as a share of the peak"),
     Metric("loss", "nats", None, None, "the loss of the optimizer step"),
     Metric("grad_norm", "norm", 0, None, "norm of the gradient before clipping"),
     Metric("learning_rate", "rate", 0, None, "learning rate of the step"),
@@ -128,6 +128,9 @@ CATALOGUE = (
     _share("completions/unparsed_ratio", "completions without a readable final answer"),
     _share("validation/pass_at_1", "validation rows answered right, greedy"),
     _share("validation/ungraded", "validation rows that the grader gave up on; they are left out of pass@1"),
+    _share("validation/rouge_l", "ROUGE-L (LongBench) of the greedy texts to the validation rows with references"),
+    _share("validation/empty", "greedy completions without a text where it belongs; they score 0"),
+    Metric("validation/words", "words", 0, None, "mean words of those texts, between blanks"),
     _tokens("validation/mean_length", "mean length of the greedy answers to the validation rows"),
     Metric("step_time", "seconds", 0, None, "wall-clock time since the step before; where the run was trained here"),
     Metric(NONFINITE, "count", 0, None, "values left out so far because they were infinite or no number"),
@@ -135,6 +138,21 @@ CATALOGUE = (
     Metric("eval/*/items", "items", 1, None, "test items of the suite"),
     _share("eval/*/pass_at_1", "test items answered right, greedy"),
     _share("eval/*/unparsed", "greedy completions without a readable final answer"),
+    *(
+        entry
+        for of, kind in (("", "greedy"), ("sampled/", "sampled"))
+        for entry in (
+            _share(
+                f"eval/*/{of}rouge_l", f"ROUGE-L of the {kind} texts: rouge-l, F, of package rouge, as in LongBench"
+            ),
+            _share(f"eval/*/{of}rouge_score/rougeL", f"rougeL, F, of rouge-score with stemming: the {kind} texts"),
+            _share(f"eval/*/{of}rouge_score/rougeLsum", "the same by sentences, which are lines"),
+            Metric(f"eval/*/{of}rouge_score/*_se", "as the metric", 0, None, "standard error of the metric over items"),
+            _share(f"eval/*/{of}empty", f"{kind} completions without a text where it belongs; they score 0"),
+            Metric(f"eval/*/{of}words", "words", 0, None, f"mean words of the {kind} texts, between blanks"),
+            Metric(f"eval/*/{of}words_ratio", "ratio", 0, None, "words of these texts over words of the references"),
+        )
+    ),
     _share("eval/*/truncated", "greedy completions cut off at the length limit"),
     _share("eval/*/ungraded", "greedy completions that the grader gave up on; they count as wrong"),
     _tokens("eval/*/length", "mean length of the greedy completions"),

@@ -18,11 +18,11 @@ from judgefree.registry.runs import Rows, log_dataset, log_latest, log_rows, ope
 from judgefree.registry.store import Store, find_run, open_store
 from judgefree.registry.tables import log_tables
 from judgefree.registry.transcript import questions_of, records_of, transcript
-from judgefree.training.history import VALIDATION
+from judgefree.training.history import VALIDATIONS
 
 SYNCED = "judgefree.synced"
 LAYOUT = 4  # of what a run in MLflow holds; a higher number makes every run be written again
-CURVES = (VALIDATION, "reward")
+CURVES = (*VALIDATIONS, "reward")
 WITH_TRANSCRIPT = ("spyrl", "srrl")  # methods whose completions are read in each other's context
 
 
