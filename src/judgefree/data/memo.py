@@ -10,6 +10,7 @@ values against its own view. No real data is involved.
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, get_args
 
 from judgefree.config_texts import Fact, MemoData, MemoLessons
@@ -112,7 +113,7 @@ def masked(memo: Memo, share: float, rng: random.Random) -> tuple[str, Facts]:
     seen = iter(words)
     visible = {}
     for kind, text in memo.sentences:
-        left = [word.rstrip(".") for word, _ in zip(seen, text.split(), strict=False)]
+        left = [word.rstrip(".") for word in islice(seen, len(text.split()))]
         if kind is not None and memo.facts[kind] in left:
             visible[kind] = memo.facts[kind]
     return " ".join(words), visible
