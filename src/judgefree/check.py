@@ -24,9 +24,11 @@ def checked(path: Path) -> Params:
             except JudgefreeError as error:
                 raise JudgefreeError(f"runs.{name}.{error.problem}", error.fix) from error
     for name, suite in params.suites.items():
-        if retry := suite.retry:
-            texts = read_texts(path.parent, retry.prompts, f"suites.{name}.retry.prompts")
-            check_texts(texts, RETRY_TEXTS[retry.procedure], str(path.parent / retry.prompts))
+        if suite.prompt_file:
+            key, file = suite.prompt_file
+            texts = read_texts(path.parent, file, f"suites.{name}.{key}")
+            wanted = RETRY_TEXTS[suite.retry.procedure] if suite.retry else TEXTS["spyrl"]
+            check_texts(texts, wanted, str(path.parent / file))
     for name, pair in params.pairs.items():
         if pair.prompts:
             texts = read_texts(path.parent, pair.prompts, f"pairs.{name}.prompts")

@@ -324,7 +324,16 @@ class Suite(Strict):
             raise ValueError(f"pass_at: k above samples ({self.samples}); raise samples or lower k")
         if self.samples and self.retry:
             raise ValueError("samples and retry exclude each other (retry decodes greedily); use a suite for each")
+        if self.game and self.retry:
+            raise ValueError("game is for texts and retry for values; use a suite for each")
         return self
+
+    @property
+    def prompt_file(self) -> tuple[str, str] | None:
+        """The key below the suite that names its prompt file, and the file; None for a suite without one."""
+        if self.retry:
+            return "retry.prompts", self.retry.prompts
+        return ("game.prompts", self.game.prompts) if self.game else None
 
 
 class Compare(Strict):

@@ -149,6 +149,11 @@ class Params(Strict):
                     f"suites.{name}: {'pass_at' if suite.pass_at else 'retry'} is for answers that are right or wrong, and "
                     f"those of {suite.dataset} are texts (prompts.{suite.dataset}.measure: rouge); remove it"
                 )
+            if not texts and suite.game:
+                raise ValueError(
+                    f"suites.{name}.game: votes are compared with how good a text is by its reference; set "
+                    f"prompts.{suite.dataset}.measure: rouge, or remove game"
+                )
             if not texts and suite.samples and not suite.pass_at:
                 raise ValueError(f"suites.{name}: samples needs pass_at; add it or remove samples")
 
@@ -271,11 +276,11 @@ def resolve(params: Params, root: Path = Path()) -> dict[str, dict[str, Any]]:
             files[f"train/{name}.json"]["accelerate_config_sha256"] = sha256_file(config)
         if isinstance(file := params.runs[name].options.get("prompts"), str):
             files[f"train/{name}.json"]["texts"] = read_texts(root, file, f"runs.{name}.options.prompts")
-    texts = {
-        name: read_texts(root, suite.retry.prompts, f"suites.{name}.retry.prompts")
-        for name, suite in params.suites.items()
-        if suite.retry
-    }
+    texts = {}
+    for name, suite in params.suites.items():
+        if suite.prompt_file:
+            key, file = suite.prompt_file
+            texts[name] = read_texts(root, file, f"suites.{name}.{key}")
     for name, model in {**plain["bases"], **plain["runs"]}.items():
         suites = {key: plain["suites"][key] for key in model["suites"]}
         prompts = {suite["dataset"]: plain["prompts"][suite["dataset"]] for suite in suites.values()}

@@ -57,7 +57,7 @@ def validate(splits: Mapping[str, Sequence[Mapping[str, Any]]], sizes: Mapping[s
         answered = frame["answer"].notna().any()
         words = []
         if isinstance(limits, TextQuality):
-            frame["question_tokens"] = frame["question"].str.split().str.len()
+            frame["question_tokens"] = [len(question.split()) for question in frame["question"]]
             least_words = limits.min_question_words
             words = [gxe.ExpectColumnMinToBeBetween(column="question_tokens", min_value=least_words)]
         verdict[split] = judge(split, frame, [

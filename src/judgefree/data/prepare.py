@@ -180,13 +180,14 @@ def _arrange(
             above += splits[split]
     if isinstance(settings, Gsm8kData | MathData):
         splits["train"] = problems.not_near(splits["train"], splits["test"], settings.quality, refused)
-    for split, size in _held_out(settings).items():
+    seed, sizes = _held_out(settings)
+    for split, size in sizes.items():
         if len(splits["train"]) <= size:
             raise JudgefreeError(
                 f"data.{name}.{split}: {size} rows cannot be held out of {len(splits['train'])} training rows",
                 "lower it, or look for missing rows in the source",
             )
-        splits["train"], splits[split] = hold_out(splits["train"], size, settings.seed, split)
+        splits["train"], splits[split] = hold_out(splits["train"], size, seed, split)
     return {split: splits[split] for split in reversed(SPLITS) if split in splits}
 
 
@@ -199,13 +200,13 @@ def _apart(rows: list[Row], above: list[Row], refused: Quarantine) -> list[Row]:
     return [row for index, row in enumerate(rows) if index not in met]
 
 
-def _held_out(settings: Settings) -> dict[str, int]:
-    """Rows by split that are held out of the training rows, for a source that has no such split of its own."""
+def _held_out(settings: Settings) -> tuple[int, dict[str, int]]:
+    """The seed, and rows by split, of what is held out of the training rows: splits that the source does not have."""
     if isinstance(settings, Gsm8kData | MathData | MathsTextData):
-        return {"validation": settings.validation}
+        return settings.seed, {"validation": settings.validation}
     if isinstance(settings, GovReportData) and settings.test and settings.validation:
-        return {"test": settings.test, "validation": settings.validation}
-    return {}
+        return settings.seed, {"test": settings.test, "validation": settings.validation}
+    return 0, {}
 
 
 def hold_out(rows: Sequence[Row], count: int, seed: int, split: str = "validation") -> tuple[list[Row], list[Row]]:
@@ -219,7 +220,7 @@ def hold_out(rows: Sequence[Row], count: int, seed: int, split: str = "validatio
 def _sizes(split: str, settings: Settings, read: Mapping[str, int]) -> tuple[int, int]:
     """Least and greatest sound row count. A test split may not lose more than the allowed share of its own rows, which
     the share of all rows would hide."""
-    if size := _held_out(settings).get(split):
+    if size := _held_out(settings)[1].get(split):
         return size, size
     share = 1 - settings.quality.max_quarantined_share if split == "test" else 0.0
     return max(1, math.ceil(share * read[split])), max(1, read[split])

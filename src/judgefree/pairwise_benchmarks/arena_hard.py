@@ -50,8 +50,8 @@ def battles(games: pd.DataFrame) -> pd.DataFrame:
     for name, pair in games.groupby("id", sort=False):
         if sorted(pair["model_first"]) != [False, True]:
             raise JudgefreeError(f"prompt {name} was not judged once in each order", "judge it in both orders")
-        scores = [game_scores(one.verdict if isinstance(one.verdict, str) else None, one.model_first)
-                  for one in pair.itertuples()]  # fmt: skip
+        scores = [game_scores(verdict if isinstance(verdict, str) else None, bool(first))
+                  for verdict, first in zip(pair["verdict"], pair["model_first"], strict=True)]  # fmt: skip
         if None not in scores:
             rows += [{"id": name, "score": score} for one in scores for score in one or ()]
     return pd.DataFrame(rows, columns=["id", "score"]).astype({"score": float})

@@ -26,11 +26,11 @@ def play(judge: Judge, rows: pd.DataFrame, orders: Sequence[Sequence[bool]]) -> 
     (for the model, in [0, 1], NaN without a verdict), said, prompt_tokens, completion_tokens, cost.
     """
     games, contests = [], []
-    for row, firsts in zip(rows.itertuples(), orders, strict=True):
+    columns = [rows[name].tolist() for name in ("id", "instruction", "text", "baseline_text")]
+    for name, instruction, text, baseline, firsts in zip(*columns, orders, strict=True):
         for model_first in firsts:
-            pair = (row.text, row.baseline_text) if model_first else (row.baseline_text, row.text)
-            games.append((row.id, model_first))
-            contests.append(Contest(row.instruction, *pair))
+            games.append((name, model_first))
+            contests.append(Contest(instruction, *((text, baseline) if model_first else (baseline, text))))
     judged = judge.compare(contests)
     return pd.DataFrame(
         {
