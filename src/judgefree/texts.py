@@ -2,8 +2,8 @@
 
 A run names its file in `options.prompts`, a suite in `retry.prompts` or `game.prompts`. What the file says is a setting
 like any other: `judgefree resolve` writes the texts into resolved/train/<run>.json or resolved/evaluate/<model>.json, and
-what is made with them is stale when they change. A method lists its texts and the slots that each must have (`methods.TEXTS`), those of
-suites and judges are below; `judgefree.prompting.fill` puts values into them.
+what is made with them is stale when they change. A method lists its texts and the slots that each must have
+(`methods.TEXTS`), those of suites and judges are below; `judgefree.prompting.fill` puts values into them.
 """
 
 from collections.abc import Mapping
