@@ -366,7 +366,12 @@ def test_no_setting_hides_in_the_code() -> None:
 def texts_beside_maths() -> dict[str, Any]:
     """The tiny profile with a data set and a run of its own whose answers are texts."""
     settings = raw()
-    quality = {"max_quarantined_share": 0.1, "min_question_words": 1, "max_question_chars": 100, "max_answer_chars": 100}
+    quality = {
+        "max_quarantined_share": 0.1,
+        "min_question_words": 1,
+        "max_question_chars": 100,
+        "max_answer_chars": 100,
+    }
     settings["data"]["memo"] = {
         "kind": "govreport", "id": "./reports", "layout": "published", "seed": 0, "max_source_words": 10, "quality": quality
     }  # fmt: skip

@@ -22,6 +22,8 @@ ANYWHERE = {
     "config_benchmarks.py": "as config.py",
     "config_judges.py": "as config.py",
     "config_rewards.py": "as config.py",
+    "config_texts.py": "as config.py",
+    "pinned.py": "refuses settings; what was read, and where, stands in what is made",
     "params.py": "as config.py",
     "errors.py": "what is said when nothing is made",
     "processes.py": "how long a process lives",
