@@ -40,6 +40,7 @@ OPTIONS: dict[str, type[BaseModel]] = {
 }  # fmt: skip
 # What the prompt file (`options.prompts`) of a method must hold.
 TEXTS: dict[str, Slots] = {"rubric": JUDGE_TEXTS, "spyrl": spyrl.TEXTS, "srrl": srrl.TEXTS}
+GRADED = frozenset({"rlif", "rlvr", "srrl"})  # methods whose rewards compare answers as values, not as texts
 OWN_SIGNALS = frozenset({"rlif"})  # methods whose rollouts have the metric `own_signal/rollout`: no gold answer is read
 
 
