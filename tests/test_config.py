@@ -421,5 +421,7 @@ def test_texts_are_not_rewarded_as_values(tmp_path: Path) -> None:
     settings["gates"]["text_measure"] = "rouge_l"
     with (tmp_path / "params.yaml").open("w") as file:
         YAML(typ="safe", pure=True).dump(settings, file)
-    with pytest.raises(JudgefreeError, match="runs.writer.method: rlvr rewards answers that are values, and those of memo"):
+    with pytest.raises(
+        JudgefreeError, match="runs.writer.method: rlvr rewards answers that are values, and those of memo"
+    ):
         checked(tmp_path / "params.yaml")
