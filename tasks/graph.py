@@ -9,7 +9,7 @@ from dvc.repo import Repo
 from judgefree.errors import JudgefreeError
 
 PREPARE = ("resolve", "base", "prepare")
-EVALUATE = ("pin", "evaluate_base", "evaluate", "compare")
+EVALUATE = ("pin", "evaluate_base", "evaluate", "evaluate_save", "compare")
 
 
 def kind_of(stage: str) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError, model_validator
 
 from judgefree.config import Compare, Count, Gates, Grading, Pipeline, PromptFormat, Run, Strict, Suite, Training
-from judgefree.config_data import ArithmeticData, Base, Data, MawpsData, OrdersData, ScratchBase
+from judgefree.config_data import ArithmeticData, Base, Data, MawpsData, OrdersData, PreferenceData, ScratchBase
+from judgefree.config_reward_models import RewardModelSettings
 from judgefree.errors import JudgefreeError
 from judgefree.files import sha256_file
 from judgefree.texts import read_mapping, read_texts
@@ -32,10 +33,25 @@ class Params(Strict):
     compare: Compare
     pipeline: Pipeline
     gates: Gates
+    reward_models: dict[str, RewardModelSettings] = {}
+    save_runs: list[str] = []  # names; their settings stand among `runs`
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, raw: Any) -> Any:
+        """The section `save_runs` has the runs that need a reward model: a stage of their own in dvc.yaml, where a stage of
+        `runs` could not have it for an input. Everywhere else they are runs like all others."""
+        if not isinstance(raw, Mapping) or not isinstance(own := raw.get("save_runs"), Mapping):
+            return raw
+        others = raw.get("runs") or {}
+        for name in own:
+            if name in others:
+                raise ValueError(f"save_runs.{name}: is a name among runs too; rename one")
+        return {**raw, "runs": {**others, **own}, "save_runs": list(own)}
 
     @model_validator(mode="after")
     def _whole(self) -> "Params":
-        for section in ("bases", "data", "runs", "suites"):
+        for section in ("bases", "data", "runs", "suites", "reward_models"):
             for name in getattr(self, section):
                 if not NAME.fullmatch(name):
                     raise ValueError(f"{section}.{name}: {_NAMING}")
@@ -60,10 +76,34 @@ class Params(Strict):
                 _speaks(name, run.dataset, base, data)
             if isinstance(data, MawpsData):
                 raise ValueError(f"runs.{name}.dataset: {run.dataset} has a test split only; train on another data set")
+        self._rewarded()
         self._arms()
         self._gated()
         self._judged_blindly()
         return self
+
+    def _rewarded(self) -> None:
+        """Reward models are made from what is there, and runs with one stand in save_runs."""
+        known = {*self.reward_models, *self.save_runs}
+        for name, run in self.runs.items():
+            given = run.options.get("reward_model")
+            if (given is not None) != (name in self.save_runs):
+                raise ValueError(f"runs.{name}: a run {'with' if given else 'without'} options.reward_model stands in "
+                                 f"the section {'save_runs' if given else 'runs'}; move it there")  # fmt: skip
+            if given is not None:
+                _known(f"save_runs.{name}.options.reward_model", str(given), dict.fromkeys(known - {name}))
+        for name, settings in self.reward_models.items():
+            if name in self.runs or name in self.bases:
+                raise ValueError(f"reward_models.{name}: is the name of another model; all live in models/, rename one")
+            policies = {**self.bases, **self.runs}
+            _known(f"reward_models.{name}.start_from", settings.start_from, policies)
+            _known(f"reward_models.{name}.value_fit.policy", settings.value_fit.policy, policies)
+            _known(f"reward_models.{name}.dataset", settings.dataset, self.data)
+            _known(f"prompts.{settings.dataset}", settings.dataset, self.prompts)
+            data = self.data[settings.dataset]
+            if not isinstance(data, PreferenceData) and not (isinstance(data, ArithmeticData) and data.pairs):
+                raise ValueError(f"reward_models.{name}.dataset: {settings.dataset} has no preference pairs; give it a "
+                                 "section pairs, or use a data set of kind ultrafeedback or hh_rlhf")  # fmt: skip
 
     def _arms(self) -> None:
         """Runs of one arm are pooled over seeds, so nothing else may differ between them, nor between their starts."""
@@ -183,6 +223,10 @@ def resolve(params: Params, root: Path = Path()) -> dict[str, dict[str, Any]]:
         files[f"base/{name}.json"] = {"base": {k: v for k, v in base.items() if k != "suites"}}
     for name, data in plain["data"].items():
         files[f"data/{name}.json"] = {"data": data}
+    for name, model in plain["reward_models"].items():
+        files[f"reward_model/{name}.json"] = {
+            "threads": params.threads, "reward_model": model, "prompt": plain["prompts"][model["dataset"]],
+        }  # fmt: skip
     for name, run in plain["runs"].items():
         settings = {k: v for k, v in run.items() if k not in ("suites", "training", "arm")}
         training = params.training_of(name).model_dump(mode="json", exclude_none=True)

@@ -15,10 +15,11 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from judgefree.config_data import ArithmeticData, Data, Gsm8kData, MathData, MawpsData, OrdersData, Quality
+from judgefree.config_data import ArithmeticData, Data, Gsm8kData, MathData, MawpsData, OrdersData, PreferenceData, Quality
 from judgefree.data import arithmetic, checks, gsm8k, mawps, orders, quarantine
 from judgefree.data import math as math_data
 from judgefree.data.leakage import Tokens, near_overlaps, overlaps, tokens
+from judgefree.data.preferences import prepare_preferences
 from judgefree.data.quarantine import Quarantine
 from judgefree.data.rows import NO_GOLD, UNPARSED, BadRow, Row, check_texts
 from judgefree.data.sources import RawRow, Source
@@ -26,6 +27,8 @@ from judgefree.data.tables import COLUMNS, SCHEMA, write_parquet
 from judgefree.episodes import stream_seed
 from judgefree.errors import JudgefreeError
 from judgefree.files import canonical_json, key_of, pretty_json, publish, seal, write_atomic
+from judgefree.reward_model.pairs import PAIRS
+from judgefree.reward_model.pairs import SCHEMA as PAIR_SCHEMA
 from judgefree.scoring.answers import canonical_key
 from judgefree.scoring.grader import Grader
 
@@ -42,7 +45,9 @@ def prepare(name: str, resolved: Mapping[str, Any], root: Path) -> None:
     written in `.work/data/<name>` and published in one rename; what failed stays there to be looked at.
     Raises JudgefreeError when a source is missing, too many rows are faulty, or an expectation fails.
     """
-    settings: Settings = TypeAdapter(Data).validate_python(resolved["data"])
+    settings: Settings | PreferenceData = TypeAdapter(Data).validate_python(resolved["data"])
+    if isinstance(settings, PreferenceData):
+        return prepare_preferences(name, settings, root)
     work, shown = root / ".work" / "data" / name, f".work/data/{name}"
     shutil.rmtree(work, ignore_errors=True)
     sources, parse = _sources(settings, root)
@@ -56,6 +61,8 @@ def prepare(name: str, resolved: Mapping[str, Any], root: Path) -> None:
     for split, kept in splits.items():
         records = [{column: getattr(row, column) for column in COLUMNS} for row in kept]
         write_parquet(work / f"{split}.parquet", records, SCHEMA)
+    if isinstance(settings, ArithmeticData) and settings.pairs:
+        write_parquet(work / PAIRS, arithmetic.preference_pairs(settings), PAIR_SCHEMA)
     write_parquet(work / "quarantine.parquet", quarantine.records(refused.entries), quarantine.SCHEMA)
     refused.enforce(name, sum(read.values()), settings.quality.max_quarantined_share, f"{shown}/quarantine.parquet")
 

@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -10,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from judgefree.config import PromptFormat, Run, Training
 from judgefree.episodes import Method
 from judgefree.errors import JudgefreeError
-from judgefree.methods import rlif, rlvr, sft, srrl
+from judgefree.methods import rlif, rlvr, save, sft, srrl
 from judgefree.scoring.grader import Grader
 from judgefree.texts import Slots
 
@@ -19,20 +20,27 @@ SFT = "sft"  # imitation of demonstrations is TRL's SFTTrainer, not a game with 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a method is made with besides its own options. texts: those of its prompt file, by key."""
+    """What a method is made with besides its own options. texts: those of its prompt file, by key; models: the folders
+    that its options name, by name (`MODELS`)."""
 
     training: Training
     prompt: PromptFormat
     grader: Grader
     seed: int
     texts: Mapping[str, str] = field(default_factory=dict)
+    models: Mapping[str, Path] = field(default_factory=dict)
 
 
-METHODS: dict[str, Callable[[Any, Setting], Method]] = {"rlif": rlif.Rlif, "rlvr": rlvr.Rlvr, "srrl": srrl.Srrl}
+METHODS: dict[str, Callable[[Any, Setting], Method]] = {
+    "rlif": rlif.Rlif, "rlvr": rlvr.Rlvr, "save": save.Save, "srrl": srrl.Srrl,
+}  # fmt: skip
 OPTIONS: dict[str, type[BaseModel]] = {
-    SFT: sft.Options, "rlif": rlif.Options, "rlvr": rlvr.Options, "srrl": srrl.Options,
+    SFT: sft.Options, "rlif": rlif.Options, "rlvr": rlvr.Options, "save": save.Options, "srrl": srrl.Options,
 }  # fmt: skip
 TEXTS: dict[str, Slots] = {"srrl": srrl.TEXTS}  # what the prompt file (`options.prompts`) of a method must hold
+MODELS: dict[str, str] = {"save": "reward_model"}  # the option that names a folder of models/ beside the start
+# What a method adds to the published run: from a checkpoint's state, its options and models, below a folder.
+EXPORTS: dict[str, Callable[[dict[str, Any], Any, Mapping[str, Path], Path], None]] = {"save": save.export}
 OWN_SIGNALS = frozenset({"rlif"})  # methods whose rollouts have the metric `own_signal/rollout`: no gold answer is read
 
 
@@ -58,3 +66,9 @@ def options_of(name: str, run: Run) -> Any:
         ]
         known = ", ".join(OPTIONS[run.method].model_fields) or "none"
         raise JudgefreeError("; ".join(lines), f"options of {run.method}: {known}") from error
+
+
+def models_of(run: Run) -> list[str]:
+    """Names in models/ that the run's options mention, beside the model it starts from."""
+    option = MODELS.get(run.method)
+    return [run.options[option]] if option else []
