@@ -263,4 +263,6 @@ class PreferenceData(Strict):
         return self
 
 
-Data = Annotated[ArithmeticData | OrdersData | Gsm8kData | MathData | MawpsData | PreferenceData, Field(discriminator="kind")]
+Data = Annotated[
+    ArithmeticData | OrdersData | Gsm8kData | MathData | MawpsData | PreferenceData, Field(discriminator="kind")
+]

@@ -1,4 +1,4 @@
-"""The value-anchored reward model: its scores whatever stands beside them, its folder in plain Transformers, its gradients."""
+"""The value-anchored reward model: scores whatever stands beside them, a folder for plain Transformers, gradients."""
 
 from pathlib import Path
 

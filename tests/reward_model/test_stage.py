@@ -23,8 +23,8 @@ from judgefree.training.run import train
 PROMPT = {"template": "{question}", "chat": True, "answer": "marker"}
 SAMPLING = {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "max_completion_tokens": 8}
 DATA = ArithmeticData.model_validate({
-    "kind": "arithmetic", "seed": 0, "train": 20, "validation": 4, "test": 4, "min_steps": 1, "max_steps": 2, "max_value": 12,
-    "templates": ["chain"], "demonstrations": {"right": 0.5, "slip": 0.2, "skip": 0.1},
+    "kind": "arithmetic", "seed": 0, "train": 20, "validation": 4, "test": 4, "min_steps": 1, "max_steps": 2,
+    "max_value": 12, "templates": ["chain"], "demonstrations": {"right": 0.5, "slip": 0.2, "skip": 0.1},
     "flattery": {"word": "sure", "right": 0.9, "wrong": 0.1, "most": 2}, "pairs": {"train": 24, "validation": 8},
     "quality": {"max_quarantined_share": 0.0, "min_gold_parse_share": 1.0, "max_question_chars": 99, "max_answer_chars": 9,
                 "near_overlap_ngram": 13, "near_overlap_share": 0.5},
@@ -57,8 +57,11 @@ def made(policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     pairs = preference_pairs(DATA)
     write_parquet(root / "data" / "d" / PAIRS, pairs, PAIR_SCHEMA)
     for split in ("train", "validation"):
-        rows = [{**dict.fromkeys(SCHEMA.names), "id": f"{split}{i}", "question": f"{i % 9} + 2 = ?", "answer": str(i % 9 + 2)}
-                for i in range(12)]  # fmt: skip
+        rows = [
+            dict.fromkeys(SCHEMA.names)
+            | {"id": f"{split}{i}", "question": f"{i % 9} + 2 = ?", "answer": str(i % 9 + 2)}
+            for i in range(12)
+        ]
         write_parquet(root / "data" / "d" / f"{split}.parquet", rows, SCHEMA)
     seal(root / "data" / "d", {})
     write_atomic(root / "resolved" / "reward_model" / "judge.json",

@@ -56,8 +56,10 @@ class Preference:
 
 
 def prepare_preferences(name: str, settings: PreferenceData, root: Path) -> None:
-    """Make data/<name>, as data/prepare.py does for tasks with answers. Raises JudgefreeError when a source is missing or too
-    many rows are faulty."""
+    """Make data/<name>, as data/prepare.py does for tasks with answers.
+
+    Raises JudgefreeError when a source is missing or too many rows are faulty.
+    """
     work = root / ".work" / "data" / name
     shutil.rmtree(work, ignore_errors=True)
     sources = load(settings, root)
@@ -67,7 +69,9 @@ def prepare_preferences(name: str, settings: PreferenceData, root: Path) -> None
     held = _held_out(rows, settings, name)
     rows = [Preference(**{**vars(row), "split": "validation"}) if row.question in held else row for row in rows]
     write_parquet(work / PAIRS, [_pair(row) for row in rows if row.split != "test"], PAIR_SCHEMA)
-    splits = {split: _instructions([row for row in rows if row.split == split]) for split in ("train", "validation", "test")}
+    splits = {
+        split: _instructions([row for row in rows if row.split == split]) for split in ("train", "validation", "test")
+    }
     for split, instructions in splits.items():
         if instructions:
             write_parquet(work / f"{split}.parquet", instructions, SCHEMA)
@@ -172,7 +176,9 @@ def _held_out(rows: Sequence[Preference], settings: PreferenceData, name: str) -
             f"data.{name}.validation: {settings.validation} instructions cannot be held out of {len(single)}",
             "lower it, or look for missing rows in the source",
         )
-    return set(sorted(single, key=lambda text: (stream_seed("validation", settings.seed, text), text))[: settings.validation])
+    return set(
+        sorted(single, key=lambda text: (stream_seed("validation", settings.seed, text), text))[: settings.validation]
+    )
 
 
 def _instructions(rows: Sequence[Preference]) -> list[dict[str, Any]]:

@@ -15,7 +15,16 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from judgefree.config_data import ArithmeticData, Data, Gsm8kData, MathData, MawpsData, OrdersData, PreferenceData, Quality
+from judgefree.config_data import (
+    ArithmeticData,
+    Data,
+    Gsm8kData,
+    MathData,
+    MawpsData,
+    OrdersData,
+    PreferenceData,
+    Quality,
+)
 from judgefree.data import arithmetic, checks, gsm8k, mawps, orders, quarantine
 from judgefree.data import math as math_data
 from judgefree.data.leakage import Tokens, near_overlaps, overlaps, tokens

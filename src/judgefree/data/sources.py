@@ -129,7 +129,9 @@ def _read_files(folder: Path, patterns: Sequence[str]) -> tuple[dict[str, str], 
 
 
 def read_jsonl(path: Path, first_place: int = 0) -> list[RawRow]:
-    """One row per line, of a file that may be packed by gzip. Only a line feed ends a line: U+2028 and its like occur inside real questions."""
+    """One row per line, of a file that gzip may have packed. Only a line feed ends a line: U+2028 and its like occur inside
+    real questions.
+    """
     try:
         content = path.read_bytes()
         if path.suffix == ".gz":

@@ -32,7 +32,7 @@ class Setting:
 
 
 METHODS: dict[str, Callable[[Any, Setting], Method]] = {
-    "rlif": rlif.Rlif, "rlvr": rlvr.Rlvr, "save": save.Save, "srrl": srrl.Srrl,
+    "rlif": rlif.Rlif, "rlvr": rlvr.Rlvr, "save": save.make, "srrl": srrl.Srrl,
 }  # fmt: skip
 OPTIONS: dict[str, type[BaseModel]] = {
     SFT: sft.Options, "rlif": rlif.Options, "rlvr": rlvr.Options, "save": save.Options, "srrl": srrl.Options,

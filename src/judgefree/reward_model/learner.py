@@ -33,6 +33,7 @@ class Learner:
         self.batch_tokens = batch_tokens
         self.updates = 0  # t of the curriculum
         self.bad_updates = 0
+        self._moved = [False, False]  # whether backbone and reward head, and the value head, have a gradient here
         self.optimizer = torch.optim.AdamW(
             [
                 {"params": list(model.classifier.parameters()), "lr": learning_rate},
@@ -50,18 +51,20 @@ class Learner:
     def carry_rewards(self, rows: Sequence[list[int]], gradients: Tensor) -> None:
         """Add to the weights' gradient, by the chain rule, that of a loss whose derivative by the rows' rewards is given,
         (rows,)."""
-        self._carry(self.model.rewards, rows, gradients)
+        self._moved[0] |= self._carry(self.model.rewards, rows, gradients)
 
     def carry_values(self, prompts: Sequence[list[int]], gradients: Tensor) -> None:
         """The same for values, which move the value head alone."""
-        self._carry(self.model.values, prompts, gradients)
+        self._moved[1] |= self._carry(self.model.values, prompts, gradients)
 
-    def _carry(self, head: Any, rows: Sequence[list[int]], gradients: Tensor) -> None:
+    def _carry(self, head: Any, rows: Sequence[list[int]], gradients: Tensor) -> bool:
+        """Whether any row had a gradient."""
         moving = [i for i, gradient in enumerate(gradients.tolist()) if gradient != 0.0]
         for batch in token_batches([len(rows[i]) for i in moving], self.batch_tokens):
             members = [moving[place] for place in batch]
             scores = head([rows[i] for i in members])
             (scores * gradients[members].to(scores.device)).sum().backward()
+        return bool(moving)
 
     def apply(self) -> bool:
         """Step by what was carried here and in all other processes; False where that is not finite: nothing changes then,
@@ -75,6 +78,7 @@ class Learner:
         if finite:
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+        self._moved = [False, False]
         self.updates += 1
         self.bad_updates += not finite
         return finite

@@ -25,7 +25,13 @@ from judgefree.errors import JudgefreeError
 from judgefree.evaluation.loading import load_model
 from judgefree.files import MANIFEST, code_hash, key_of, publish, read_json, seal, verify, writing
 from judgefree.reward_model.model import (
-    ValueAnchoredRewardModel, answered, fresh_value_head, load_classifier, load_tokenizer, messages, save_reward_model,
+    ValueAnchoredRewardModel,
+    answered,
+    fresh_value_head,
+    load_classifier,
+    load_tokenizer,
+    messages,
+    save_reward_model,
 )  # fmt: skip
 from judgefree.reward_model.pairs import PAIRS, Pair, load_pairs
 from judgefree.reward_training.values import fit_values, sample_policy
