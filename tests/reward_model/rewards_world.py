@@ -18,10 +18,13 @@ from judgefree.reward_model.model import (
 def policy_folder(folder: Path) -> Path:
     tokenizer = build_tokenizer([*vocabulary(12), "sure"], 128)
     torch.manual_seed(0)
-    LlamaForCausalLM(LlamaConfig(
+    model = LlamaForCausalLM(LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
         max_position_embeddings=128, pad_token_id=0, eos_token_id=1, bos_token_id=None,
-    )).save_pretrained(folder)  # fmt: skip
+    ))  # fmt: skip
+    with torch.no_grad():  # responses that end: only those take part in a reward model's step
+        model.lm_head.weight[tokenizer.eos_token_id] *= 8
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 

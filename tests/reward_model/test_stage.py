@@ -109,6 +109,8 @@ def test_save_moves_the_reward_model_and_hands_it_on(project: Path) -> None:
     assert plain.config.num_labels == 1 and not loading["missing_keys"]
     old, new = (load_file(folder / "value_head.safetensors") for folder in (project / "models" / "judge", out))
     assert not torch.equal(old["weight"], new["weight"])
+    before = load_file(project / "models" / "judge" / "model.safetensors")
+    assert any(not value.equal(load_file(out / "model.safetensors")[name]) for name, value in before.items())
     rows = {row["step"]: row for row in pq.read_table(project / "models" / "r" / "history.parquet").to_pylist()}
     names = [name for name, value in rows[4].items() if value is not None and name != "step"]
     assert {"reward_model/loss_v", "reward_model/kept", "reward/true", "reward_model/drift"} <= set(names)
