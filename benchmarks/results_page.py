@@ -34,7 +34,8 @@ def write_page(work: Path, docs: Path) -> None:
     runs: dict[str, dict[int, dict[str, Any]]] = {}
     for name, run in params.runs.items():
         if run.arm and (work / "models" / name / MANIFEST).is_file():
-            runs.setdefault(run.arm, {})[run.seed] = read_run(work, name) | {"dataset": run.dataset}
+            size = params.training_of(name).rollout_size
+            runs.setdefault(run.arm, {})[run.seed] = read_run(work, name, run.dataset, size)
     if not runs:
         raise JudgefreeError(f"no finished run in {work}", "run `make reproduce`")
     curves = {arm: {seed: run["curve"] for seed, run in seeds.items()} for arm, seeds in runs.items()}
@@ -47,22 +48,31 @@ def write_page(work: Path, docs: Path) -> None:
             continue
         draw({arm: curves[arm] for arm in arms}, docs / plot)
         parts += [f"## {title}", f"![Validation pass@1 by step]({plot})", arms_table(arms), claims_table(judge(curves))]
+        if retries := retry_table(work, params, dataset):
+            parts += ["### Further attempts at inference time", retries]
     write_atomic(docs / "results.md", "\n\n".join(parts) + "\n")
 
 
-def read_run(work: Path, name: str) -> dict[str, Any]:
-    """A finished run's curve, seconds, completions and tokens, its validation where its own signal was best, and the test
-    scores of what it handed on."""
+def read_run(work: Path, name: str, dataset: str, rollout_size: int) -> dict[str, Any]:
+    """A finished run's curve, seconds, completions and sampled tokens, its validation where its own signal was best, and the
+    test scores of what it handed on.
+
+    rollout_size: completions of a rollout of methods that do not count their own.
+    """
     history = pd.read_parquet(work / "models" / name / "history.parquet").set_index("step")
     curve = {int(step): float(value) for step, value in history[VALIDATION].dropna().items()}
     own = history[OWN_SIGNAL].dropna() if OWN_SIGNAL in history else None
-    tests = {path.parent.name: read_json(path) for path in (work / "reports" / "runs" / name).glob("*/metrics.json")}
+    lengths = history["completions/mean_length"].dropna()
+    counted = "rollout/completions" in history
     manifest = read_json(work / "models" / name / MANIFEST)
     timings = work / ".work" / "train" / manifest["key"] / "timings.jsonl"
     return {
+        "dataset": dataset,
         "curve": curve,
         "own_choice": curve.get(int(own.idxmax())) if own is not None and len(own) else None,
-        "test": next(iter(tests.values()), {}),
+        "test": read_json(work / "reports" / "runs" / name / dataset / "metrics.json"),
+        "completions": float(history["rollout/completions"].sum() if counted else rollout_size * len(lengths)),
+        "tokens": float(history["rollout/tokens"].sum() if counted else rollout_size * lengths.sum()),
         "seconds": pd.read_json(timings, lines=True)["seconds"].iloc[-1] if timings.is_file() else 0.0,
         "status": manifest["status"],
     }
@@ -89,6 +99,8 @@ def arms_table(arms: Runs) -> str:
         "own choice",
         "test greedy",
         "test sampled",
+        "completions",
+        "tokens",
     ]
     lines = [" | ".join(header), " | ".join(["---"] + ["--:"] * (len(header) - 1))]
     for arm, seeds in arms.items():
@@ -101,12 +113,39 @@ def arms_table(arms: Runs) -> str:
             percent([fact["end"] for fact in known]), percent([fact["retention"] for fact in known]),
             f"{len(falls)} of {len(seeds)}" + (f" (from step {falls[0]})" if falls else ""),
             percent(own), *(percent([value for value in values if value is not None]) for values in tests),
+            *(f"{np.mean([run[key] for run in seeds.values()]) / 1000:,.0f}" for key in ("completions", "tokens")),
         ]  # fmt: skip
         lines.append(" | ".join(cells))
     return "\n".join(f"| {line} |" for line in lines) + (
         "\n\nPercent, mean ± standard deviation over seeds. *Own choice*: validation at the checkpoint that a method\n"
         "without gold answers would hand on by its own signal. *Test*: of the last weights, or of the best where the run\n"
-        "collapsed."
+        "collapsed. *Completions*, *tokens*: sampled in training by one run, in thousands, reviews and second attempts too."
+    )
+
+
+def retry_table(work: Path, params: Any, dataset: str) -> str:
+    """Greedy pass@1 and sampled tokens an item of the models that have suites with further attempts, beside one attempt."""
+    retrying = {name: suite.retry for name, suite in params.suites.items() if suite.dataset == dataset and suite.retry}
+    arms: dict[str, list[str]] = {}
+    for name, run in params.runs.items():
+        if set(retrying) <= set(run.suites) and (work / "reports" / "runs" / name / MANIFEST).is_file():
+            arms.setdefault(run.arm or name, []).append(name)
+    if not retrying or not arms:
+        return ""
+    header = ["arm", "one attempt", "tokens"] + [
+        cell for one in retrying.values() for cell in (one.procedure, "tokens")
+    ]
+    lines = [" | ".join(header), " | ".join(["---"] + ["--:"] * (len(header) - 1))]
+    for arm, names in arms.items():
+        cells = [arm]
+        for suite, tokens in [(dataset, "length"), *((name, "retry/tokens") for name in retrying)]:
+            metrics = [read_json(work / "reports" / "runs" / name / suite / "metrics.json") for name in names]
+            cells += [percent([one["pass@1"] for one in metrics]), f"{np.mean([one[tokens] for one in metrics]):.1f}"]
+        lines.append(" | ".join(cells))
+    return "\n".join(f"| {line} |" for line in lines) + (
+        "\n\nTest items, percent, greedy; tokens sampled per item; one round. Reflexion asks the gold answers which of\n"
+        "them failed, so that is no pass@1 of a policy. What a method has trained into the policy costs nothing: the first\n"
+        "column."
     )
 
 

@@ -1,11 +1,15 @@
 """What `make reproduce` concludes from curves: every figure here is worked out by hand."""
 
 import math
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from benchmarks.claims import Claim, Interval, facts, lifetime, over_seeds, paired, rlif_claims, srrl_claims, steps_to
-from benchmarks.results_page import arms_table, claims_table
+from benchmarks.results_page import arms_table, claims_table, retry_table
+from judgefree.config import Run, Suite
+from judgefree.files import pretty_json, write_atomic
 
 HELD = {0: 0.5, 20: 0.8, 40: 0.9, 60: 0.9}
 FELL = {0: 0.5, 20: 0.8, 40: 0.3, 60: 0.1}
@@ -74,12 +78,36 @@ def test_claims_of_srrl() -> None:
 
 
 def test_tables_tell_every_arm_and_verdict() -> None:
-    run = {"own_choice": 0.9, "test": {"pass@1": 0.85}}
+    run = {"own_choice": 0.9, "test": {"pass@1": 0.85}, "completions": 9600.0, "tokens": 192_400.0}
     table = arms_table({"multi": {0: {"curve": HELD, **run}, 1: {"curve": FELL, **run}}})
     assert "| multi | 2 | 50.0 ± 0.0 | 85.0 ± 7.1 | 50.0 ± 56.6 |" in table
-    assert "| 1 of 2 (from step 40) | 90.0 ± 0.0 | 85.0 ± 0.0 | - |" in table
+    assert "| 1 of 2 (from step 40) | 90.0 ± 0.0 | 85.0 ± 0.0 | - | 10 | 192 |" in table
     claims = [Claim("A", Interval(0.1, 0.05, 0.15, 5), 0.0, True, "points"),
               Claim("B", Interval(0.7, 0.6, 0.8, 5), 0.8, True, "share")]  # fmt: skip
     shown = claims_table(claims)
     assert "| A | +10.0 points | +5.0 to +15.0 | held |" in shown
     assert "| B | 0.70 share | 0.60 to 0.80 | **not held** |" in shown
+
+
+def test_table_of_further_attempts(tmp_path: Path) -> None:
+    """Two seeds of an arm with a retry suite, and a model without one, which is left out."""
+    suite = {"dataset": "orders", "max_completion_tokens": 8, "batch_rows": 8}
+    retry = {"procedure": "self_refine", "rounds": 1, "prompts": "prompts/x.yaml"}
+    suites = {"orders": Suite.model_validate(suite), "refine": Suite.model_validate({**suite, "retry": retry})}
+    run = {"method": "srrl", "dataset": "orders", "start_from": "base", "select": "last"}
+    runs = {
+        f"srrl-s{seed}": Run.model_validate({**run, "seed": seed, "arm": "srrl", "suites": ["orders", "refine"]})
+        for seed in (0, 1)
+    }
+    runs["plain"] = Run.model_validate({**run, "seed": 0, "suites": ["orders"]})
+    for name, model in runs.items():
+        for suite_name in model.suites:
+            seed = float(name.endswith("1"))
+            metrics = {"pass@1": 0.5 + 0.1 * seed, "length": 10 + seed, "retry/tokens": 30 + seed}
+            write_atomic(tmp_path / "reports" / "runs" / name / suite_name / "metrics.json", pretty_json(metrics))
+        write_atomic(tmp_path / "reports" / "runs" / name / "manifest.json", "{}")
+    table = retry_table(tmp_path, SimpleNamespace(suites=suites, runs=runs), "orders")
+    assert "| arm | one attempt | tokens | self_refine | tokens |" in table
+    assert "| srrl | 55.0 ± 7.1 | 10.5 | 55.0 ± 7.1 | 30.5 |" in table
+    assert "plain" not in table
+    assert retry_table(tmp_path, SimpleNamespace(suites=suites, runs=runs), "arithmetic") == ""

@@ -81,6 +81,41 @@ def test_srrl_at_its_papers_scale(model: str) -> None:
     assert {name: options[name] for name in without} == without
 
 
+@pytest.mark.parametrize(
+    ("task", "unit", "share", "words"),
+    [("govreport", "characters", 0.2, 6000), ("writing", "characters", 0.2, 128), ("maths", "characters", 0.4, 1000)],
+)
+def test_spyrl_at_its_papers_scale(task: str, unit: str, share: float, words: int) -> None:
+    """What the paper states; its released code's version and the ablations change what they are named after only."""
+    params = load_params(ROOT / "profiles" / f"spyrl-qwen3-4b-{task}.yaml")
+    training, options = params.training_of("spyrl"), params.runs["spyrl"].options
+    assert (training.group_size, training.examples_per_rollout, training.steps) == (5, 128, 100)
+    assert (training.learning_rate, training.loss.kl_weight, training.loss.clip_high) == (1e-6, 0.001, 0.2)
+    assert (training.max_prompt_tokens, training.sampling.max_completion_tokens) == (12288, 4096)
+    assert params.data[params.runs["spyrl"].dataset].max_source_words == words  # type: ignore[union-attr]
+    assert {key: options[key] for key in options if key not in ("prompts", "schedule")} == {
+        "detectors": "players", "information_loss": {"unit": unit, "share": share}, "beta": 0.1, "lam": 0.1,
+        "baseline": {"rule": "update_first", "decay": 0.9}, "detection_reward": "plain",
+    }  # fmt: skip
+    assert options["schedule"] == {
+        "rule": "hysteresis", "start": "detection", "accuracy_high": 0.9, "na_low": 0.1, "error_high": 0.4, "na_high": 0.5,
+        "decay": 0.95, "min_stay": 5, "patience": 20,
+    }  # fmt: skip
+    changed = {
+        "spyrl-released-code": {
+            "detectors": "overseer", "overseer_votes": 8, "normalise_performing": True, "detection_reward": "shaped",
+            "schedule": {"rule": "fixed", "start": "detection", "cycle": 1},
+        },
+        "spyrl-no-baseline": {"baseline": {"rule": "none"}}, "spyrl-joint": {"schedule": {"rule": "joint"}},
+        "spyrl-performing": {"schedule": {"rule": "performing"}}, "spyrl-detection": {"schedule": {"rule": "detection"}},
+        "spyrl-no-spy": {"spy": "none"}, "spyrl-3-players": {},
+    }  # fmt: skip
+    assert {name: run.options for name, run in params.runs.items()} == {
+        "spyrl": options, **{name: {**options, **change} for name, change in changed.items()},
+    }  # fmt: skip
+    assert params.training_of("spyrl-3-players").examples_per_rollout == 128
+
+
 def test_exponent_without_a_dot_is_a_number(tmp_path: Path) -> None:
     """PyYAML reads 1e-5 as text; YAML 1.2 as a number."""
     text = TINY.read_text().replace("learning_rate: 1e-4", "learning_rate: 1e-5")
@@ -326,3 +361,51 @@ def test_no_setting_hides_in_the_code() -> None:
         if model.__module__ in (Strict.__module__, ScratchBase.__module__, Params.__module__):
             for name, field in model.model_fields.items():  # type: ignore[attr-defined]
                 assert field.is_required() or field.default in (None, [], {}), f"{model.__name__}.{name}"
+
+
+def texts_beside_maths() -> dict[str, Any]:
+    """The tiny profile with a data set and a run of its own whose answers are texts."""
+    settings = raw()
+    quality = {"max_quarantined_share": 0.1, "min_question_words": 1, "max_question_chars": 100, "max_answer_chars": 100}
+    settings["data"]["memo"] = {
+        "kind": "govreport", "id": "./reports", "layout": "published", "seed": 0, "max_source_words": 10, "quality": quality
+    }  # fmt: skip
+    settings["prompts"]["memo"] = {"template": "{question}", "chat": True, "answer": "line", "measure": "rouge"}
+    settings["suites"]["memo"] = {"dataset": "memo", "max_completion_tokens": 32, "batch_rows": 250}
+    settings["bases"]["tiny"]["suites"].append("memo")
+    settings["runs"]["writer"] = {**RLVR, "dataset": "memo", "suites": ["memo"]}
+    return settings
+
+
+def test_each_kind_of_task_has_its_gate_measure() -> None:
+    settings = texts_beside_maths()
+    with pytest.raises(
+        JudgefreeError, match="gates.measure: sampled/accuracy, and suite memo.* measures texts; set gates.text_m"
+    ):
+        parse_params(settings, "params.yaml")
+    settings["gates"]["text_measure"] = "rouge_l"
+    gates = parse_params(settings, "params.yaml").gates
+    assert (gates.measure_of(texts=True), gates.measure_of(texts=False)) == ("rouge_l", "sampled/accuracy")
+    settings["gates"]["text_measure"] = "sampled/rouge_l"
+    with pytest.raises(
+        JudgefreeError, match="gates.text_measure: sampled/rouge_l, .* draws no samples; .* or use rouge_l"
+    ):
+        parse_params(settings, "params.yaml")
+    settings["suites"]["memo"] |= {"samples": 4, "temperature": 1.0, "seed": 0}
+    parse_params(settings, "params.yaml")
+    settings["gates"] |= {"measure": "rouge_l", "text_measure": None}
+    with pytest.raises(JudgefreeError, match="suite arithmetic, .* measures values; set gates.measure: pass@1"):
+        parse_params(settings, "params.yaml")
+
+
+def test_what_needs_right_and_wrong_is_refused_for_texts_and_pass_at_is_needed_without() -> None:
+    for wrong in ({"samples": 4, "pass_at": [1], "temperature": 1.0, "seed": 0}, {"retry": AGAIN["retry"]}):
+        settings = texts_beside_maths()
+        settings["gates"]["text_measure"] = "rouge_l"
+        settings["suites"]["memo"] |= wrong
+        with pytest.raises(JudgefreeError, match="suites.memo: (pass_at|retry) is for answers that are right or wrong"):
+            parse_params(settings, "params.yaml")
+    settings = raw()
+    settings["suites"]["arithmetic"]["pass_at"] = []
+    with pytest.raises(JudgefreeError, match="suites.arithmetic: samples needs pass_at"):
+        parse_params(settings, "params.yaml")

@@ -11,7 +11,7 @@ from judgefree.errors import JudgefreeError
 from judgefree.methods import TEXTS
 from judgefree.params import load_params, resolve
 from judgefree.prompting import fill
-from judgefree.texts import RETRY_TEXTS, check_texts, read_texts
+from judgefree.texts import JUDGE_TEXTS, RETRY_TEXTS, check_texts, read_texts
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "prompts").glob("*.yaml"))
@@ -52,7 +52,9 @@ def test_slots_are_filled_literally_and_once() -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda path: path.stem)
 def test_the_files_that_come_with_it_hold_what_is_wanted(file: Path) -> None:
-    wanted = {**TEXTS, **RETRY_TEXTS}[file.stem.removesuffix("-tiny").replace("-", "_")]
+    families = {"judge": JUDGE_TEXTS, "spyrl": TEXTS["spyrl"]}
+    whole, family = file.stem.removesuffix("-tiny").replace("-", "_"), file.stem.split("-")[0]
+    wanted = families.get(family) or {**TEXTS, **RETRY_TEXTS}[whole]
     check_texts(read_texts(ROOT, f"prompts/{file.name}", "k"), wanted, str(file))
 
 

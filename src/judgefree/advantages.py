@@ -1,7 +1,8 @@
 """From rewards to advantages: pure functions on numpy arrays, in float64, grouped by id and never by position.
 
 `papers.md` names the sources: GRPO and its std with ddof = 1, Dr.GRPO without the std, RLOO's leave-one-out baseline,
-batch scaling as in TRL's scale_rewards="batch", GDPO for several reward channels.
+batch scaling as in TRL's scale_rewards="batch", GDPO for several reward channels, SpyRL's rewards of a game and its
+baselines per role.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 EPSILON = 1e-4  # TRL's; added to a standard deviation before dividing
 
 Estimator = Literal["grpo", "dr_grpo", "rloo", "batch"]
+BaselineRule = Literal["update_first", "read_first", "none"]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
@@ -83,10 +85,10 @@ def channel_advantages(
         dead &= group_advantages(rewards.tolist(), groups, "dr_grpo")[1]
     if combine_then_normalise:
         combined = np.sum([weights[name] * rewards for name, rewards in values.items()], axis=0)
-        return np.where(dead, 0.0, _normalised(combined, groups, epsilon)), dead
+        return np.where(dead, 0.0, normalised(combined, groups, epsilon)), dead
     total = np.zeros(len(groups))
     for name, rewards in values.items():
-        total += weights[name] * _normalised(rewards, groups, epsilon)
+        total += weights[name] * normalised(rewards, groups, epsilon)
     return total, dead
 
 
@@ -99,15 +101,72 @@ def whiten(advantages: Floats, dead: Bools, everyone: Sequence[float], epsilon: 
     return np.where(dead, 0.0, (advantages - batch.mean()) / (batch.std(ddof=1) + epsilon))
 
 
-def _normalised(rewards: Floats, groups: Sequence[str], epsilon: float) -> Floats:
-    """Each group's finite rewards minus their mean, over their std; 0 where a reward is missing or its group constant."""
+def normalised(rewards: Floats, groups: Sequence[str], epsilon: float, ddof: int = 1) -> Floats:
+    """Each group's finite rewards minus their mean, over their std + epsilon; 0 where a reward is missing or its group
+    constant. ddof: 0 for the population's std."""
     result = np.zeros(len(groups))
     for rows in group_rows(groups).values():
         kept = rows[np.isfinite(rewards[rows])]
         if len(kept) > 1 and np.ptp(rewards[kept]) > 0:
             group = rewards[kept]
-            result[kept] = (group - group.mean()) / (group.std(ddof=1) + epsilon)
+            result[kept] = (group - group.mean()) / (group.std(ddof=ddof) + epsilon)
     return result
+
+
+# ------------------------------------------------------------------------------------------------------- roles of a game
+
+
+def performing_rewards(received: Sequence[int], spy: int, beta: float, lam: float) -> Floats:
+    """Rewards of a game's players, (n,), whose sum is 0 (SpyRL, Eq. 6).
+
+    received: votes for each player, m; spy: its seat u, from 0. With mbar the mean of m over the n - 1 civilians:
+
+    spy       -beta (m_u - mbar)
+    civilian  beta / (n - 1) (m_u - mbar) - lam (m_j - mbar)
+    """
+    votes = np.asarray(received, dtype=np.float64)
+    civilians = np.arange(len(votes)) != spy
+    mean = votes[civilians].mean()
+    rewards: Floats = beta / civilians.sum() * (votes[spy] - mean) - lam * (votes - mean)
+    rewards[spy] = -beta * (votes[spy] - mean)
+    return rewards
+
+
+def role_advantages(
+    games: Sequence[tuple[int, Sequence[float]]], baselines: Mapping[str, float], rule: BaselineRule, decay: float
+) -> tuple[list[Floats], dict[str, float]]:
+    """Rewards of each game's players minus a moving mean of their role's, and the means afterwards (SpyRL, role-advantage
+    estimation).
+
+    games: the spy's seat and the rewards, in the order in which they move the means; baselines: of `spy` and `civilian`, 0
+    at a run's start. A run plays one task, so the means are the task's.
+
+    update_first  b <- decay b + (1 - decay) r, then A = r - b (the paper's code); r of the civilians is their mean
+    read_first    A = r - b, then the same (SPIRAL)
+    none          A = r, and nothing is kept (ablation)
+    """
+    after = dict(baselines)
+    advantages = []
+    for spy, rewards in games:
+        values = np.asarray(rewards, dtype=np.float64)
+        civilians = np.arange(len(values)) != spy
+        before = after
+        after = {
+            "spy": decay * before["spy"] + (1 - decay) * float(values[spy]),
+            "civilian": decay * before["civilian"] + (1 - decay) * float(values[civilians].mean()),
+        }
+        used = after if rule == "update_first" else before
+        advantages.append(values if rule == "none" else values - np.where(civilians, used["civilian"], used["spy"]))
+    return advantages, dict(baselines) if rule == "none" else after
+
+
+def detection_reward(outcome: Literal["right", "abstained", "wrong"], form: bool | None = None) -> float:
+    """What a detector earns: 1 if right, else 0 (the paper); or, with `form`, whether it thought and answered, the released
+    code's 0.3 (2 form - 1) + 1.2 a + 0.99 [a > 0] with a = 1 if right, -0.5 if it abstained, else -1."""
+    if form is None:
+        return float(outcome == "right")
+    a = {"right": 1.0, "abstained": -0.5, "wrong": -1.0}[outcome]
+    return 0.3 * (2 * form - 1) + 1.2 * a + 0.99 * (a > 0)
 
 
 def group_rows(groups: Sequence[str]) -> dict[str, NDArray[np.int64]]:

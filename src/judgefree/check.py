@@ -7,7 +7,7 @@ from judgefree.errors import JudgefreeError
 from judgefree.files import pretty_json, publish, write_atomic
 from judgefree.methods import SFT, TEXTS, options_of
 from judgefree.params import Params, load_params, resolve
-from judgefree.texts import RETRY_TEXTS, check_texts, read_texts
+from judgefree.texts import JUDGE_TEXTS, RETRY_TEXTS, check_texts, read_texts
 
 
 def checked(path: Path) -> Params:
@@ -24,9 +24,19 @@ def checked(path: Path) -> Params:
             except JudgefreeError as error:
                 raise JudgefreeError(f"runs.{name}.{error.problem}", error.fix) from error
     for name, suite in params.suites.items():
-        if retry := suite.retry:
-            texts = read_texts(path.parent, retry.prompts, f"suites.{name}.retry.prompts")
-            check_texts(texts, RETRY_TEXTS[retry.procedure], str(path.parent / retry.prompts))
+        if suite.prompt_file:
+            key, file = suite.prompt_file
+            texts = read_texts(path.parent, file, f"suites.{name}.{key}")
+            wanted = RETRY_TEXTS[suite.retry.procedure] if suite.retry else TEXTS["spyrl"]
+            check_texts(texts, wanted, str(path.parent / file))
+    for name, pair in params.pairs.items():
+        if pair.prompts:
+            texts = read_texts(path.parent, pair.prompts, f"pairs.{name}.prompts")
+            check_texts(texts, JUDGE_TEXTS, str(path.parent / pair.prompts))
+    for section, benchmark in (("alpaca_eval", params.alpaca_eval), ("arena_hard", params.arena_hard)):
+        prompts = benchmark.prompts if benchmark else None
+        for file in [prompts] if isinstance(prompts, str) else (prompts or {}).values():
+            check_texts(read_texts(path.parent, file, f"{section}.prompts"), JUDGE_TEXTS, str(path.parent / file))
     return params
 
 

@@ -158,6 +158,47 @@ def compare() -> None:
 
 
 @app.command()
+def pairwise(name: Name) -> None:
+    """Let a judge compare two models' texts, as `pairs` of params.yaml says; makes reports/pairwise/NAME.
+
+    Example: judgefree pairwise story-by-gpt
+    """
+    _threads(_resolved("pairwise", name))
+    from judgefree.judging.stage import pairwise as judge_pair
+
+    found = judge_pair(name, ROOT)
+    print(f"{name}: win rate {found['win_rate']:.1%} of {found['items']} items; {found['wins']} wins, {found['ties']} ties, "
+          f"{found['losses']} losses; answers worth {found['cost']:.4f} in reports/pairwise/{name}")  # fmt: skip
+
+
+@app.command()
+def alpaca_eval(name: Name) -> None:
+    """Put a model to AlpacaEval 2, as `alpaca_eval` of params.yaml says; makes reports/alpaca-eval/NAME.
+
+    Example: judgefree alpaca-eval rlvr
+    """
+    _threads(_resolved("alpaca_eval", name))
+    from judgefree.pairwise_benchmarks.stage import alpaca_eval as evaluate_model
+
+    found = evaluate_model(name, ROOT)
+    print(f"{name}: win rate {found['win_rate']:.1%}, length-controlled {found['length_controlled']:.1%} of "
+          f"{found['items']} instructions in reports/alpaca-eval/{name}")  # fmt: skip
+
+
+@app.command()
+def arena_hard(name: Name) -> None:
+    """Put a model to Arena-Hard v2, as `arena_hard` of params.yaml says; makes reports/arena-hard/NAME.
+
+    Example: judgefree arena-hard rlvr
+    """
+    _threads(_resolved("arena_hard", name))
+    from judgefree.pairwise_benchmarks.stage import arena_hard as evaluate_model
+
+    found = evaluate_model(name, ROOT)
+    print(f"{name}: win rate {found['win_rate']:.1%} in reports/arena-hard/{name}")
+
+
+@app.command()
 def table() -> None:
     """Print the comparison that reports/compare holds.
 
@@ -171,6 +212,41 @@ def table() -> None:
     tested = {name for name, model in {**params.bases, **params.runs}.items() if model.suites}
     if models_shown(ROOT) != tested:
         print("\nparams.yaml has other models than this table: run `dvc repro`")
+
+
+@app.command()
+def transcript(
+    name: Name,
+    games: Annotated[int, typer.Option("--games", min=1, help="How many games, or groups of attempts, to show.")] = 40,
+    steps: Annotated[str, typer.Option("--steps", help="Only of these steps, like 0-20,35.")] = "",
+    out: Annotated[Path | None, typer.Option("--out", help="Write the page to this file instead.")] = None,
+) -> None:
+    """Make a page of what a run wrote and what it was paid for it: reports/transcripts/NAME.html.
+
+    It works while the run trains, too. The page is one file; open it in a browser or send it to somebody.
+
+    Example: judgefree transcript spyrl --games 60 --steps 0-20
+    """
+    from judgefree.registry.transcript import write_transcript
+
+    print(write_transcript(ROOT, name, games, steps, out))
+
+
+@app.command()
+def reward_bench(
+    model: Annotated[str, typer.Argument(help="A model in models/, or a folder that holds one.")],
+) -> None:
+    """Judge a reward model by the benchmarks of params.yaml; makes reports/reward-bench/MODEL.
+
+    Example: judgefree reward-bench reward
+    """
+    from judgefree.reward_benchmarks.stage import TABLE, settings_of
+    from judgefree.reward_benchmarks.stage import reward_bench as judge
+
+    settings, threads = settings_of(ROOT)
+    _threads({"threads": threads})
+    report = judge(model, settings, threads, ROOT)
+    print((report / TABLE).read_text(encoding="utf-8"), end="")
 
 
 @app.command()

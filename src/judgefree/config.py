@@ -120,7 +120,8 @@ class Monitor(Strict):
     As multiples of the run's first `window` rollouts: entropy, length, distinct pairs of tokens, entropy of all answers,
     gradient norm. Fixed: entropy of the answers within a group (nats); shares of repeated four-token sequences, of
     completions that are cut off and that have no readable answer; KL divergence from the reference (nats per token).
-    validation_low: share of the best validation pass@1 so far. alarms_of_collapse: so many new ones are a collapse.
+    validation_low: share of the best validation so far. alarms_of_collapse: so many new ones are a collapse.
+    unreadable_votes_high: share of votes that are missing, invalid or nobody's (SpyRL); absent, no such alarm.
     stop: a run that collapsed ends there and hands on its best checkpoint; without it it goes on, and is marked.
     """
 
@@ -138,6 +139,7 @@ class Monitor(Strict):
     grad_norm_high: Annotated[float, Field(gt=1)]
     validation_low: Share
     alarms_of_collapse: Count
+    unreadable_votes_high: Share | None = None
     stop: Literal[True] | None = None
 
 
@@ -273,9 +275,30 @@ class Retry(Strict):
         return self
 
 
+class InformationLoss(Strict):
+    """What the spy of a spy game does not see: one contiguous span, `share` of the source's words or characters."""
+
+    share: Annotated[float, Field(gt=0, le=1)]
+    unit: Literal["characters", "words"]
+
+
+class PlayedGame(Strict):
+    """A spy game on each of the first `items` test rows (all where absent), played by the evaluated model alone
+    (evaluation/games.py). prompts: the prompt file; temperature: greedy players who see the same would write the same."""
+
+    prompts: str
+    players: Annotated[int, Field(ge=3)]
+    information_loss: InformationLoss
+    items: Count | None = None
+    temperature: Positive
+    seed: Seed
+
+
 class Suite(Strict):
-    """One benchmark: greedy pass@1 over `items` test rows (all where absent) and, with `samples`, unbiased pass@k; or,
-    with `retry`, what further attempts make of the greedy ones.
+    """One benchmark over `items` test rows (all where absent). Where answers are values: greedy pass@1 and, with `samples`,
+    unbiased pass@k; or, with `retry`, what further attempts make of the greedy ones. Where they are texts (`measure: rouge`
+    in the prompt): ROUGE of greedy texts and, with `samples`, of sampled ones, and with `game` spy games on the rows beside
+    that; pass_at and retry have no meaning there.
 
     device and precision are given for models too large for the CPU in fp32, where results are the same on all machines.
     """
@@ -289,18 +312,28 @@ class Suite(Strict):
     temperature: Positive | None = None
     seed: Seed | None = None
     retry: Retry | None = None
+    game: PlayedGame | None = None
     device: Literal["auto", "cpu", "cuda"] | None = None
     precision: Literal["fp32", "bf16"] | None = None
 
     @model_validator(mode="after")
     def _sampling(self) -> "Suite":
-        if self.samples and (self.temperature is None or self.seed is None or not self.pass_at):
-            raise ValueError("samples needs temperature, seed and pass_at; add them or remove samples")
+        if self.samples and (self.temperature is None or self.seed is None):
+            raise ValueError("samples needs temperature and seed; add them or remove samples")
         if any(k > (self.samples or 0) for k in self.pass_at):
             raise ValueError(f"pass_at: k above samples ({self.samples}); raise samples or lower k")
         if self.samples and self.retry:
             raise ValueError("samples and retry exclude each other (retry decodes greedily); use a suite for each")
+        if self.game and self.retry:
+            raise ValueError("game is for texts and retry for values; use a suite for each")
         return self
+
+    @property
+    def prompt_file(self) -> tuple[str, str] | None:
+        """The key below the suite that names its prompt file, and the file; None for a suite without one."""
+        if self.retry:
+            return "retry.prompts", self.retry.prompts
+        return ("game.prompts", self.game.prompts) if self.game else None
 
 
 class Compare(Strict):
@@ -313,17 +346,24 @@ class Gates(Strict):
     """When a candidate becomes champion of its task (registry/gate.py).
 
     rank_by: the measure, taken at each run's selected step, by which the candidate is chosen among the task's runs;
-    measure: the score per test item that candidate and champion are compared by; margin: how far above zero the lower
-    bound of the difference must lie; the limits: by how much a share may rise, and the mean length as a multiple.
+    measure: the score per test item that candidate and champion are compared by; text_measure: the same for tasks whose
+    answers are texts, where a project has both kinds; margin: how far above zero the lower bound of the difference must
+    lie; the limits: by how much a share may rise, and the mean length as a multiple. max_unparsed_rise is, of texts, of the
+    share without a text where it belongs.
     """
 
     rank_by: Literal["validation", "own_signal"]
-    measure: Literal["pass@1", "sampled/accuracy"]
+    measure: Literal["pass@1", "sampled/accuracy", "rouge_l", "sampled/rouge_l"]
+    text_measure: Literal["rouge_l", "sampled/rouge_l"] | None = None
     margin: Share
     min_items: Count
     max_unparsed_rise: Share
     max_truncated_rise: Share
     max_length_ratio: Annotated[float, Field(ge=1)]
+
+    def measure_of(self, texts: bool) -> str:
+        """The measure for a task whose answers are texts, or values."""
+        return self.text_measure or self.measure if texts else self.measure
 
 
 class Grading(Strict):

@@ -1,11 +1,13 @@
-"""The sections `bases` and `data` of params.yaml: where models and data sets come from."""
+"""The sections `bases` and `data` of params.yaml: where models and data sets come from. Data sets whose answers are texts
+have a file of their own, config_texts.py."""
 
-import re
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from judgefree.config import Count, Seed, Share, Strict
+from judgefree.config_texts import Measure, MemoData, TextKinds
+from judgefree.pinned import require_commit
 
 # ---------------------------------------------------------------------------------------------------------- bases
 
@@ -15,7 +17,7 @@ class ScratchBase(Strict):
     to max_value are one token each; `words` are further ones, such as that of a data set's flattery."""
 
     kind: Literal["scratch"]
-    vocabulary: Literal["arithmetic", "orders"]
+    vocabulary: Literal["arithmetic", "orders", "memo"]
     seed: Seed
     hidden_size: Count
     intermediate_size: Count
@@ -66,8 +68,14 @@ Base = Annotated[ScratchBase | GgufBase | HubBase | FolderBase, Field(discrimina
 # ----------------------------------------------------------------------------------------------------------- data
 
 
+class Problems(Strict):
+    """What the kinds have in common whose answers are values: gold must parse, and a question has one answer."""
+
+    measure: ClassVar[Measure | None] = None
+
+
 class Quality(Strict):
-    """Limits that a prepared data set must keep; lengths in characters."""
+    """Limits that a prepared data set of problems must keep; lengths in characters."""
 
     max_quarantined_share: Share
     min_gold_parse_share: Share
@@ -110,7 +118,7 @@ class Pairs(Strict):
     validation: Count
 
 
-class ArithmeticData(Strict):
+class ArithmeticData(Problems):
     """Generated chains and short word problems of `min_steps` to `max_steps` additions and subtractions.
 
     pairs: of a right and a wrong demonstration to one training question."""
@@ -160,7 +168,7 @@ class Lessons(Strict):
         return self
 
 
-class OrdersData(Strict):
+class OrdersData(Problems):
     """Generated expressions whose operations have an order, which habit (left to right) gets wrong in all families but
     `plain`.
 
@@ -187,21 +195,7 @@ class OrdersData(Strict):
         return self
 
 
-def is_folder(identity: str) -> bool:
-    """Whether a data set's id names a local folder and not a repository of the hub."""
-    return identity.startswith(("/", "./", "../"))
-
-
-def _require_commit(key: str, identity: str, revision: str | None) -> None:
-    """A repository of the hub is read at a commit; a folder has none to name."""
-    if not is_folder(identity) and not re.fullmatch(r"[0-9a-f]{40}", revision or ""):
-        raise ValueError(
-            f"{key}: {revision or 'nothing'} is no full commit id of {identity}; give its 40 hexadecimal digits, since a "
-            "branch may move, or let the id be a folder (./... or /...), which needs none"
-        )
-
-
-class Gsm8kData(Strict):
+class Gsm8kData(Problems):
     kind: Literal["gsm8k"]
     id: str
     revision: str | None = None
@@ -211,11 +205,11 @@ class Gsm8kData(Strict):
 
     @model_validator(mode="after")
     def _pinned(self) -> "Gsm8kData":
-        _require_commit("revision", self.id, self.revision)
+        require_commit("revision", self.id, self.revision)
         return self
 
 
-class MathData(Strict):
+class MathData(Problems):
     """MATH for training at a pinned revision, MATH-500 for testing; its items are removed from the training rows."""
 
     kind: Literal["math"]
@@ -229,12 +223,12 @@ class MathData(Strict):
 
     @model_validator(mode="after")
     def _pinned(self) -> "MathData":
-        _require_commit("train_revision", self.train_id, self.train_revision)
-        _require_commit("test_revision", self.test_id, self.test_revision)
+        require_commit("train_revision", self.train_id, self.train_revision)
+        require_commit("test_revision", self.test_id, self.test_revision)
         return self
 
 
-class MawpsData(Strict):
+class MawpsData(Problems):
     """MAWPS word problems from the mirror: a test split only, to measure transfer."""
 
     kind: Literal["mawps"]
@@ -242,7 +236,7 @@ class MawpsData(Strict):
     quality: Quality
 
 
-class PreferenceData(Strict):
+class PreferenceData(Problems):
     """Instructions with a preferred and another response, as pairs.parquet; those of a single turn are the questions of the
     splits. seed and validation: which of the training instructions are held out, pairs included.
 
@@ -259,10 +253,10 @@ class PreferenceData(Strict):
 
     @model_validator(mode="after")
     def _pinned(self) -> "PreferenceData":
-        _require_commit("revision", self.id, self.revision)
+        require_commit("revision", self.id, self.revision)
         return self
 
 
-Data = Annotated[
-    ArithmeticData | OrdersData | Gsm8kData | MathData | MawpsData | PreferenceData, Field(discriminator="kind")
-]
+ProblemKinds = ArithmeticData | OrdersData | Gsm8kData | MathData | MawpsData
+Generated = ArithmeticData | OrdersData | MemoData
+Data = Annotated[ProblemKinds | TextKinds | PreferenceData, Field(discriminator="kind")]

@@ -77,12 +77,14 @@ class Rollout:
 
     watched: the role of the turns whose lengths and variety the collapse monitor looks at, for a method whose mixture of
         roles changes while it learns; None: all. Turns to imitate repeat what was sampled and are never looked at.
+    untrained: turns that were sampled and are not learnt from; the monitor looks at them as at the others.
     """
 
     turns: list[Turn]
     records: list[dict[str, Any]] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
     watched: str | None = None
+    untrained: list[Turn] = field(default_factory=list)
 
 
 class Policy(Protocol):

@@ -9,8 +9,11 @@ from typing import Any
 from pydantic import BaseModel, ValidationError, model_validator
 
 from judgefree.config import Compare, Count, Gates, Grading, Pipeline, PromptFormat, Run, Strict, Suite, Training
-from judgefree.config_data import ArithmeticData, Base, Data, MawpsData, OrdersData, PreferenceData, ScratchBase
+from judgefree.config_benchmarks import AlpacaEval, ArenaHard
+from judgefree.config_data import ArithmeticData, Base, Data, Generated, MawpsData, PreferenceData, ScratchBase
+from judgefree.config_judges import JudgeSettings, Pair, PolicyJudge, RewardModelJudge
 from judgefree.config_reward_models import RewardModelSettings
+from judgefree.config_rewards import RewardBenchmarks
 from judgefree.errors import JudgefreeError
 from judgefree.files import sha256_file
 from judgefree.texts import read_mapping, read_texts
@@ -33,6 +36,11 @@ class Params(Strict):
     compare: Compare
     pipeline: Pipeline
     gates: Gates
+    judges: dict[str, JudgeSettings] = {}
+    pairs: dict[str, Pair] = {}
+    reward_benchmarks: RewardBenchmarks | None = None
+    alpaca_eval: AlpacaEval | None = None
+    arena_hard: ArenaHard | None = None
     reward_models: dict[str, RewardModelSettings] = {}
     save_runs: list[str] = []  # names; their settings stand among `runs`
 
@@ -51,7 +59,7 @@ class Params(Strict):
 
     @model_validator(mode="after")
     def _whole(self) -> "Params":
-        for section in ("bases", "data", "runs", "suites", "reward_models"):
+        for section in ("bases", "data", "runs", "suites", "judges", "pairs", "reward_models"):
             for name in getattr(self, section):
                 if not NAME.fullmatch(name):
                     raise ValueError(f"{section}.{name}: {_NAMING}")
@@ -70,16 +78,24 @@ class Params(Strict):
         for name in {run.dataset for run in self.runs.values()} | {suite.dataset for suite in self.suites.values()}:
             if name not in self.prompts:
                 raise ValueError(f"prompts.{name}: missing; say how a question of this data set is put to the policy")
+            if self.prompts[name].measure != (measure := self.data[name].measure):
+                known = f"set measure: {measure}" if measure else "remove it"
+                raise ValueError(
+                    f"prompts.{name}.measure: is not what data of kind {self.data[name].kind} is measured by; {known}"
+                )
         for name, run in self.runs.items():
             base, data = self.bases[self.ancestry(name)[-1]], self.data[run.dataset]
-            if isinstance(base, ScratchBase) and isinstance(data, ArithmeticData | OrdersData):
+            if isinstance(base, ScratchBase) and isinstance(data, Generated):
                 _speaks(name, run.dataset, base, data)
             if isinstance(data, MawpsData):
                 raise ValueError(f"runs.{name}.dataset: {run.dataset} has a test split only; train on another data set")
         self._rewarded()
         self._arms()
+        self._measured()
         self._gated()
         self._judged_blindly()
+        self._paired()
+        self._benchmarked()
         return self
 
     def _rewarded(self) -> None:
@@ -104,6 +120,33 @@ class Params(Strict):
             if not isinstance(data, PreferenceData) and not (isinstance(data, ArithmeticData) and data.pairs):
                 raise ValueError(f"reward_models.{name}.dataset: {settings.dataset} has no preference pairs; give it a "
                                  "section pairs, or use a data set of kind ultrafeedback or hh_rlhf")  # fmt: skip
+
+    def _paired(self) -> None:
+        """Pairs name what is there, and no two of them the same figure."""
+        models = {**self.bases, **self.runs}
+        for name, judge in self.judges.items():
+            if isinstance(judge, PolicyJudge):
+                _known(f"judges.{name}.model", judge.model, models)
+        seen: dict[tuple[str, ...], str] = {}
+        for name, pair in self.pairs.items():
+            _known(f"pairs.{name}.judge", pair.judge, self.judges)
+            for side, model in (("model", pair.model), ("against", pair.against)):
+                _known(f"pairs.{name}.{side}", model, models)
+                if pair.suite not in models[model].suites:
+                    raise ValueError(f"pairs.{name}.suite: {model} is not tested on {pair.suite}; add it to its suites")
+            if (pair.prompts is None) != isinstance(self.judges[pair.judge], RewardModelJudge):
+                raise ValueError(f"pairs.{name}.prompts is given exactly when the judge reads; add or remove it")
+            if (other := seen.setdefault((pair.model, pair.against, pair.suite, pair.judge), name)) != name:
+                raise ValueError(f"pairs.{name}: has model, against, suite and judge of pairs.{other}; remove one")
+
+    def _benchmarked(self) -> None:
+        for section in ("alpaca_eval", "arena_hard"):
+            if benchmark := getattr(self, section):
+                _known(f"{section}.judge", benchmark.judge, self.judges)
+                for model in benchmark.models:
+                    _known(f"{section}.models", model, {**self.bases, **self.runs})
+                if (not benchmark.prompts) != isinstance(self.judges[benchmark.judge], RewardModelJudge):
+                    raise ValueError(f"{section}.prompts is given exactly when the judge reads; add or remove it")
 
     def _arms(self) -> None:
         """Runs of one arm are pooled over seeds, so nothing else may differ between them, nor between their starts."""
@@ -137,9 +180,26 @@ class Params(Strict):
             kind = "a base" if arm in self.bases else f"a run of arm {self._arm_of(arm)!r}"
             raise ValueError(f"runs.{run}.arm: {arm!r} is the name of {kind}; use another")
 
+    def _measured(self) -> None:
+        """A suite asks for what its answers, values or texts, can be measured by."""
+        for name, suite in self.suites.items():
+            texts = self.prompts[suite.dataset].measure == "rouge"
+            if texts and (suite.pass_at or suite.retry):
+                raise ValueError(
+                    f"suites.{name}: {'pass_at' if suite.pass_at else 'retry'} is for answers that are right or wrong, and "
+                    f"those of {suite.dataset} are texts (prompts.{suite.dataset}.measure: rouge); remove it"
+                )
+            if not texts and suite.game:
+                raise ValueError(
+                    f"suites.{name}.game: votes are compared with how good a text is by its reference; set "
+                    f"prompts.{suite.dataset}.measure: rouge, or remove game"
+                )
+            if not texts and suite.samples and not suite.pass_at:
+                raise ValueError(f"suites.{name}: samples needs pass_at; add it or remove samples")
+
     def _gated(self) -> None:
-        """A suite that decides on a task is one of its bases', which a first candidate is compared with, and draws the
-        samples that the gate compares."""
+        """A suite that decides on a task is one of its bases', which a first candidate is compared with; it has the measure
+        that the gate compares, and draws samples where that is of samples."""
         for name, run in self.runs.items():
             task, base = run.dataset, self.ancestry(name)[-1]
             decides = self.deciding_suite(task)
@@ -150,10 +210,19 @@ class Params(Strict):
                     f"bases.{base}.suites: without {decides}, which decides on {task}, there is nothing to compare a first "
                     f"candidate with; add {decides}"
                 )
-            if self.gates.measure == "sampled/accuracy" and not self.suites[decides].samples:
+            texts = self.prompts[task].measure == "rouge"
+            measure, plain = self.gates.measure_of(texts), "rouge_l" if texts else "pass@1"
+            if measure.endswith("rouge_l") != texts:
+                kind, fix = ("texts", "gates.text_measure: rouge_l") if texts else (
+                    "values", "gates.measure: pass@1, and what is measured now as gates.text_measure")  # fmt: skip
                 raise ValueError(
-                    f"gates.measure: sampled/accuracy, and suite {decides}, which decides on {task}, draws no samples; "
-                    f"set suites.{decides}.samples or use pass@1"
+                    f"gates.measure: {measure}, and suite {decides}, which decides on {task}, measures {kind}; set {fix}"
+                )
+            if measure.startswith("sampled/") and not self.suites[decides].samples:
+                key = "text_measure" if texts and self.gates.text_measure else "measure"
+                raise ValueError(
+                    f"gates.{key}: {measure}, and suite {decides}, which decides on {task}, draws no samples; "
+                    f"set suites.{decides}.samples or use {plain}"
                 )
 
     def _judged_blindly(self) -> None:
@@ -251,11 +320,11 @@ def resolve(params: Params, root: Path = Path()) -> dict[str, dict[str, Any]]:
             files[f"train/{name}.json"]["accelerate_config_sha256"] = sha256_file(config)
         if isinstance(file := params.runs[name].options.get("prompts"), str):
             files[f"train/{name}.json"]["texts"] = read_texts(root, file, f"runs.{name}.options.prompts")
-    texts = {
-        name: read_texts(root, suite.retry.prompts, f"suites.{name}.retry.prompts")
-        for name, suite in params.suites.items()
-        if suite.retry
-    }
+    texts = {}
+    for name, suite in params.suites.items():
+        if suite.prompt_file:
+            key, file = suite.prompt_file
+            texts[name] = read_texts(root, file, f"suites.{name}.{key}")
     for name, model in {**plain["bases"], **plain["runs"]}.items():
         suites = {key: plain["suites"][key] for key in model["suites"]}
         prompts = {suite["dataset"]: plain["prompts"][suite["dataset"]] for suite in suites.values()}
@@ -267,8 +336,30 @@ def resolve(params: Params, root: Path = Path()) -> dict[str, dict[str, Any]]:
                "method": model.get("method"), "seed": model.get("seed")}
         for name, model in {**plain["bases"], **plain["runs"]}.items()
     }  # fmt: skip
+    for name, pair in plain["pairs"].items():
+        files[f"pairwise/{name}.json"] = {
+            "pair": pair, "judge": plain["judges"][pair["judge"]], "compare": plain["compare"], "threads": params.threads,
+        }  # fmt: skip
+        if "prompts" in pair:
+            files[f"pairwise/{name}.json"]["texts"] = read_texts(root, pair["prompts"], f"pairs.{name}.prompts")
+    for section in ("alpaca_eval", "arena_hard"):
+        if benchmark := plain.get(section):
+            content = {
+                "benchmark": {key: value for key, value in benchmark.items() if key != "models"},
+                "judge": plain["judges"][benchmark["judge"]], "threads": params.threads,
+            }  # fmt: skip
+            if prompts := benchmark.get("prompts"):
+                content["texts"] = read_judge_texts(root, prompts, f"{section}.prompts")
+            files |= {f"{section}/{name}.json": content for name in benchmark["models"]}
     files["compare.json"] = {"compare": plain["compare"], "models": models, "suites": plain["suites"]}
     return files
+
+
+def read_judge_texts(root: Path, prompts: str | Mapping[str, str], key: str) -> dict[str, Any]:
+    """The texts of a prompt file, or of several by category. Raises JudgefreeError as `texts.read_texts`."""
+    if isinstance(prompts, str):
+        return read_texts(root, prompts, key)
+    return {category: read_texts(root, file, f"{key}.{category}") for category, file in prompts.items()}
 
 
 def _known(path: str, name: str, among: Mapping[str, Any]) -> None:
@@ -278,7 +369,7 @@ def _known(path: str, name: str, among: Mapping[str, Any]) -> None:
         raise ValueError(f"{path}: unknown name {name!r}; {hint}")
 
 
-def _speaks(run: str, dataset: str, base: ScratchBase, data: ArithmeticData | OrdersData) -> None:
+def _speaks(run: str, dataset: str, base: ScratchBase, data: Generated) -> None:
     if data.kind != base.vocabulary:
         raise ValueError(
             f"runs.{run}.dataset: {dataset} is of kind {data.kind} and the base's vocabulary is {base.vocabulary}; start "
@@ -305,7 +396,7 @@ def _messages(error: ValidationError, model: type[BaseModel], prefix: str) -> li
     lines = []
     for item in error.errors():
         loc = [str(part) for part in item["loc"]]
-        if loc[:1] in (["bases"], ["data"]):
+        if loc[:1] in (["bases"], ["data"], ["judges"]):
             del loc[2:3]  # the discriminator's value, which pydantic inserts
         path = ".".join(part for part in (prefix, *loc) if part)
         if item["type"] == "extra_forbidden":

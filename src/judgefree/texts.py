@@ -1,9 +1,9 @@
 """Prompt files: the texts that a method, or a suite that tries again, puts to the policy, as YAML that a user can edit.
 
-A run names its file in `options.prompts`, a suite in `retry.prompts`. What the file says is a setting like any other:
-`judgefree resolve` writes the texts into resolved/train/<run>.json or resolved/evaluate/<model>.json, and what is made with
-them is stale when they change. A method lists its texts and the slots that each must have (`methods.TEXTS`), those of
-suites are below; `judgefree.prompting.fill` puts values into them.
+A run names its file in `options.prompts`, a suite in `retry.prompts` or `game.prompts`. What the file says is a setting
+like any other: `judgefree resolve` writes the texts into resolved/train/<run>.json or resolved/evaluate/<model>.json, and
+what is made with them is stale when they change. A method lists its texts and the slots that each must have
+(`methods.TEXTS`), those of suites and judges are below; `judgefree.prompting.fill` puts values into them.
 """
 
 from collections.abc import Mapping
@@ -26,6 +26,13 @@ RETRY_TEXTS: Mapping[str, Slots] = {
         "retry": ("reflections", "question"),
     },
     "self_refine": {"feedback": ("question", "attempt"), "refine": ("feedback", "question"), "stop": ()},
+}
+
+# What the prompt file of a judge must hold (judging/words.py).
+JUDGE_TEXTS: Slots = {
+    "criteria": (),
+    "compare": ("criteria", "instruction", "first", "second"),
+    "rate": ("criteria", "instruction", "text"),
 }
 
 

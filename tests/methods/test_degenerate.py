@@ -2,6 +2,7 @@
 prompt said back, a line of 100 kB. Rewards that such a policy games by design (votes, certainty) trip the collapse monitor:
 tests/training/test_monitor.py."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -14,8 +15,13 @@ from judgefree.methods import METHODS, OPTIONS, Setting
 from judgefree.scoring.grader import Grader
 
 TEXTS = {"feedback": "wrong", "feedback_solved": "right", "memory": "{review}\n", "second": "{guidelines}\n{question}",
-         "review": "review\n{memory}{question}\n{attempt}\n{feedback}"}  # fmt: skip
+         "review": "review\n{memory}{question}\n{attempt}\n{feedback}", "civilian": "{source}\nwrite",
+         "spy": "{source}\nwrite {percent}", "detector": "{source}\n{outputs}\nVote: \\boxed{number}.",
+         "output": "{number}) {text}", "placeholder": "(no answer)"}  # fmt: skip
 FORMAT = {"format_weight": 0.1, "final_batch_norm": False}
+SPYRL = {"prompts": "prompts/x.yaml", "detectors": "players", "information_loss": {"unit": "words", "share": 0.2},
+         "beta": 0.1, "lam": 0.1, "baseline": {"rule": "update_first", "decay": 0.9}, "detection_reward": "plain",
+         "schedule": {"rule": "joint"}}  # fmt: skip
 MULTI = {"reward": "multi", "alpha": 0.5, "beta": 0.5, **FORMAT}
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "rlvr": ("rlvr", {}),
@@ -28,6 +34,8 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "cluster": ("rlif", {"reward": "cluster", **FORMAT}),
     "certainty": ("rlif", {"reward": "certainty", "final_batch_norm": False}),
     "majority": ("rlif", {"reward": "majority", "final_batch_norm": False}),
+    "spyrl": ("spyrl", SPYRL),
+    "spyrl-overseer": ("spyrl", {**SPYRL, "detectors": "overseer", "overseer_votes": 8, "detection_reward": "shaped"}),
 }  # fmt: skip
 BY_GOLD = ("rlvr", "rft", "srrl")
 SIZE = 4
@@ -50,7 +58,10 @@ class Saying:
     encode_message = encode
 
     def sample(self, prompts: Sequence[Prompt], n: int) -> list[list[Completion]]:
-        said = [[self.say(str(prompt.key[1]), i, self.texts[prompt.ids[0]]) for i in range(n)] for prompt in prompts]
+        said = [
+            [self.say(str(prompt.key[1]), int(prompt.key[2]) + i, self.texts[prompt.ids[0]]) for i in range(n)]
+            for prompt in prompts
+        ]
         return [[Completion([len(text) % 97 + 2, 1], text, "stop") for text in group] for group in said]
 
     def self_certainty(self, turns: Sequence[Turn]) -> list[float]:
@@ -160,6 +171,39 @@ def test_beside_honest_completions_a_degenerate_one_is_pushed_down(run: str, nam
     for group in range(8):
         turns = attempts[group * SIZE : (group + 1) * SIZE]
         assert turns[2].advantage < -1 < 0 < turns[0].advantage == turns[1].advantage == turns[3].advantage  # type: ignore
+
+
+def odd_one_out(prompt: str) -> str:
+    """A vote for the output that no other one equals; N/A where there is none."""
+    listed = re.findall(r"^(\d)\) (.*)$", prompt, re.MULTILINE)
+    texts = [text for _, text in listed]
+    return next((f"\\boxed{{{n}}}" for n, text in listed if texts.count(text) == 1), "\\boxed{N/A}")
+
+
+@pytest.mark.parametrize("name", [name for name in DEGENERATE if name != "box"])
+@pytest.mark.parametrize("run", ["spyrl", "spyrl-overseer"])
+def test_a_player_that_writes_nothing_of_use_is_voted_for(run: str, name: str, grader: Grader) -> None:
+    """Seat 2 has no output in any game: all votes are for it, and nobody of its game earns less."""
+
+    def say(role: str, sample: int, prompt: str) -> str:
+        if role == "detector":
+            return odd_one_out(prompt)
+        return DEGENERATE[name](role, sample, prompt) if sample == 2 else "so it is \\boxed{7}"
+
+    rollout = play(run, say, grader)
+    for example in EXAMPLES:
+        rows = [row for row in rollout.records if row["prompt_id"] == example.id and row["role"] == "performer"]
+        assert rows[2]["votes"] == (8 if run == "spyrl-overseer" else 4)
+        others = [(row["reward"], row["advantage"]) for row in rows if row["slot"] != 2]
+        assert all(rows[2]["reward"] < -0.2 < 0 < reward and rows[2]["advantage"] < a for reward, a in others)
+
+
+def test_a_detector_that_always_votes_for_the_same_number_hits_by_chance(grader: Grader) -> None:
+    """Orders differ by detector, so the number is every seat's equally often; no performer gains by it on average."""
+    examples = [Example(f"e{n}", f"What is {n} + 1?") for n in range(300)]
+    rollout = play("spyrl", lambda role, sample, prompt: "\\boxed{1}", grader, examples)
+    assert rollout.metrics["detector/accuracy"] == pytest.approx(1 / 4, abs=0.04)  # 3 sigma of 1,200 votes
+    assert rollout.metrics["reward/spy"] == pytest.approx(0, abs=0.02)
 
 
 def test_to_fail_at_first_on_purpose_gains_nothing(grader: Grader) -> None:

@@ -19,6 +19,9 @@ PACKAGE = ROOT / "src" / "judgefree"
 ANYWHERE = {
     "config.py": "settings reach a stage through resolved/, which is a dependency",
     "config_data.py": "as config.py",
+    "config_benchmarks.py": "as config.py",
+    "config_judges.py": "as config.py",
+    "config_rewards.py": "as config.py",
     "params.py": "as config.py",
     "errors.py": "what is said when nothing is made",
     "processes.py": "how long a process lives",

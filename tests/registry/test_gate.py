@@ -157,3 +157,38 @@ def test_ledger_for_people() -> None:
     assert "| pass@1 | 0.7500 | 0.5000 | +0.2500" in text and "50 better, 0 worse" in text
     assert "- b was no candidate: collapsed" in text
     assert verdict.ledger()["judgement"]["guards"][0]["name"] == "unparsed"
+
+
+def summaries(rouge: float, *, empty: float = 0.0, words: float = 20.0, sampled: bool = False) -> Report:
+    """Two hundred and one texts, whose mean ROUGE-L is this."""
+    wave = [rouge + 0.01 * (item % 3 - 1) for item in range(201)]
+    frame = pd.DataFrame({"id": range(201), "gold": "a", "rouge_l": wave, "n_samples": 0})
+    shares = {"empty": empty, "truncated": 0.0, "length": words}
+    if sampled:
+        frame = frame.assign(**{"sampled/rouge_l": frame["rouge_l"] - 0.1})
+        shares |= {f"sampled/{name}": value for name, value in shares.items()}
+    return Report(frame, shares)
+
+
+def test_texts_are_gated_by_their_own_measure() -> None:
+    new, old = summaries(0.31, sampled=True), summaries(0.30, sampled=True)
+    verdict = judged(new, old, text_measure="rouge_l")
+    assert verdict.decision == "PROMOTE" and verdict.measure == "rouge_l" and verdict.ungraded is None
+    assert verdict.gain.value == pytest.approx(0.01) and verdict.scores == pytest.approx((0.31, 0.3), abs=1e-3)
+    assert judged(new, old, measure="sampled/rouge_l").measure == "sampled/rouge_l"
+    assert judged(old, old, measure="rouge_l").decision == "HOLD"
+    assert judged(old, new, measure="rouge_l").decision == "REJECT"
+    assert judged(items(150, 200), items(100, 200), text_measure="rouge_l").measure == "pass@1"
+    text = Verdict("memo", "PROMOTE", verdict.reason, "spyrl", 1, 1, "its base tiny", {}, verdict).markdown()
+    assert "| rouge_l | 0.31" in text and "| empty | 0 | 0 |" in text and "ungraded" not in text
+
+
+def test_guards_of_texts() -> None:
+    old = summaries(0.30)
+    mute = judged(summaries(0.35, empty=0.02), old, measure="rouge_l")
+    assert mute.decision == "REJECT" and "empty went from 0 to 0.02" in mute.reason
+    assert "length went from 20 to 31" in judged(summaries(0.35, words=31), old, measure="rouge_l").reason
+    with pytest.raises(JudgefreeError, match="gates.measure is sampled/rouge_l and suite s draws no samples"):
+        judged(old, old, measure="sampled/rouge_l")
+    with pytest.raises(JudgefreeError, match="gates.measure is pass@1 and suite s does not measure it"):
+        judged(old, old)

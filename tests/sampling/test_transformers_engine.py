@@ -34,6 +34,17 @@ def tokens(completions) -> list[list[list[int]]]:
     return [[one.ids for one in several] for several in completions]
 
 
+def test_equal_prompts_are_read_once_and_keep_their_own_streams(llama, tokenizer, monkeypatch):
+    ids = ragged_prompts(1)[0].ids
+    prompts = [Prompt(ids, ("game", "performer", seat)) for seat in range(4)] + ragged_prompts(2)[1:]
+    apart = [tokens(draw(llama, tokenizer, [prompt], 2))[0] for prompt in prompts]
+    widths = []
+    forward = llama.forward
+    monkeypatch.setattr(llama, "forward", lambda **given: widths.append(given["input_ids"].shape) or forward(**given))
+    assert tokens(draw(llama, tokenizer, prompts, 2)) == apart and len({str(one) for one in apart}) == 5
+    assert widths[0] == (2, len(ids)) and widths[1][1] == 1  # two prompts are read, ten completions follow
+
+
 # ------------------------------------------------------------------------------------------------ against generate
 
 

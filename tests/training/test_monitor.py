@@ -34,11 +34,13 @@ LIMITS = {
     "window": 2, "entropy_low": 0.1, "length_low": 0.2, "length_high": 3.0, "distinct_low": 0.25, "answers_low": 0.3,
     "grad_norm_high": 20.0, "cluster_entropy_high": 1.5, "repetition_high": 0.5, "clipped_high": 0.3,
     "unparsed_high": 0.5, "kl_high": 1.0, "validation_low": 0.5, "alarms_of_collapse": 2,
+    "unreadable_votes_high": 0.1,
 }  # fmt: skip
 GOOD = {
     "entropy": 0.8, "completions/mean_length": 20.0, "completions/distinct_2": 0.4, "answers/entropy": 2.0,
     "cluster/entropy": 0.6, "completions/repetition": 0.05, "completions/clipped_ratio": 0.02,
     "completions/unparsed_ratio": 0.1, "kl": 0.01, "grad_norm": 0.5,
+    "votes/unreadable": 0.02,
 }  # fmt: skip
 
 
@@ -101,6 +103,7 @@ def test_alarms_wait_for_their_window_and_skip_what_was_not_measured() -> None:
     assert alarms(rows({}, {}, bad, {**bad, "entropy": math.nan}, {**bad, "kl": math.inf}), limits()) == [
         "entropy_low", "clipped_high",
     ]  # fmt: skip
+    assert alarms(rows(*[{"votes/unreadable": 1.0}] * 2), limits(unreadable_votes_high=None)) == []
     assert alarms({1: {"loss": 1.0}, 2: {"entropy": 0.1}}, limits()) == []  # no rollout at all: supervised training
 
 

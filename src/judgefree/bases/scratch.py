@@ -11,9 +11,9 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from judgefree.config_data import ScratchBase
-from judgefree.data import arithmetic, orders
+from judgefree.data import arithmetic, memo, orders
 
-VOCABULARIES = {"arithmetic": arithmetic.vocabulary, "orders": orders.vocabulary}
+VOCABULARIES = {"arithmetic": arithmetic.vocabulary, "memo": memo.vocabulary, "orders": orders.vocabulary}
 PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
 ROLES = ["<system>", "<user>", "<assistant>"]
 CHAT_TEMPLATE = (

@@ -10,17 +10,20 @@ from typing import Any
 import numpy as np
 
 from judgefree.config_data import Quality
+from judgefree.config_texts import TextQuality
 from judgefree.errors import JudgefreeError
 
 Verdict = dict[str, list[dict[str, Any]]]
 
 
 def validate(splits: Mapping[str, Sequence[Mapping[str, Any]]], sizes: Mapping[str, tuple[int, int]],
-             facts: Sequence[Mapping[str, Any]], limits: Quality) -> Verdict:  # fmt: skip
+             facts: Sequence[Mapping[str, Any]], limits: Quality | TextQuality,
+             referenced: bool = True) -> Verdict:  # fmt: skip
     """Judge the rows of each split and the facts about them.
 
     sizes: least and greatest allowed row count by split. facts: one mapping per split with `split`,
-    `gold_parse_share` and `overlap` (rows whose question is in a split that it must not share with).
+    `overlap` (rows whose question is in a split that it must not share with) and, of problems, `gold_parse_share`.
+    referenced: whether every row must have an answer.
     Returns a list of {expectation, column, allowed, observed, success} by split, and under "data set" for the facts.
     """
     # Read when the library is imported; it would call home otherwise, and stall where there is no network.
@@ -51,15 +54,25 @@ def validate(splits: Mapping[str, Sequence[Mapping[str, Any]]], sizes: Mapping[s
         least, greatest = sizes[split]
         columns = ["id", "question", "answer"]
         frame = pd.DataFrame([{column: row[column] for column in columns} for row in rows], columns=columns)
+        answered = frame["answer"].notna().any()
+        words = []
+        if isinstance(limits, TextQuality):
+            frame["question_tokens"] = [len(question.split()) for question in frame["question"]]
+            least_words = limits.min_question_words
+            words = [gxe.ExpectColumnMinToBeBetween(column="question_tokens", min_value=least_words)]
         verdict[split] = judge(split, frame, [
             gxe.ExpectTableRowCountToBeBetween(min_value=least, max_value=greatest),
-            *(gxe.ExpectColumnValuesToNotBeNull(column=column) for column in columns),
+            *(gxe.ExpectColumnValuesToNotBeNull(column=column) for column in columns if column != "answer" or referenced),
             gxe.ExpectColumnValuesToBeUnique(column="id"),
             lengths("question", limits.max_question_chars),
-            lengths("answer", limits.max_answer_chars),
+            *([lengths("answer", limits.max_answer_chars)] if answered or referenced else []),
+            *words,
         ])  # fmt: skip
+    gold = []
+    if isinstance(limits, Quality):
+        gold = [gxe.ExpectColumnMinToBeBetween(column="gold_parse_share", min_value=limits.min_gold_parse_share)]
     verdict["data set"] = judge("data set", pd.DataFrame(list(facts)), [
-        gxe.ExpectColumnMinToBeBetween(column="gold_parse_share", min_value=limits.min_gold_parse_share),
+        *gold,
         gxe.ExpectColumnMaxToBeBetween(column="overlap", max_value=0),
     ])  # fmt: skip
     return verdict

@@ -3,12 +3,12 @@
 Order matters and is this: rows that cannot be read or are faulty leave; gold answers that do not parse leave; then,
 from the test split downwards, contradictory and repeated questions leave and whatever also stands in a split above;
 then training rows that come near a test question; then validation is held out of what is left of training. So the
-validation split is always whole, and nothing is ever taken from a test split because training holds it too.
+validation split is always whole, and nothing is ever taken from a test split because training holds it too. Sources with
+texts for answers (texts.py) go the same way without gold, contradictions and nearness (problems.py).
 """
 
 import math
 import shutil
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,33 +18,45 @@ from pydantic import TypeAdapter
 from judgefree.config_data import (
     ArithmeticData,
     Data,
+    Generated,
     Gsm8kData,
     MathData,
     MawpsData,
     OrdersData,
     PreferenceData,
-    Quality,
+    ProblemKinds,
 )
-from judgefree.data import arithmetic, checks, gsm8k, mawps, orders, quarantine
+from judgefree.config_texts import GovReportData, MathsTextData, MemoData, TextKinds, Texts, WritingData
+from judgefree.data import (
+    arithmetic,
+    checks,
+    govreport,
+    gsm8k,
+    maths_text,
+    mawps,
+    memo,
+    orders,
+    problems,
+    quarantine,
+    texts,
+)
 from judgefree.data import math as math_data
-from judgefree.data.leakage import Tokens, near_overlaps, overlaps, tokens
+from judgefree.data import writing as writing_data
+from judgefree.data.leakage import overlaps, tokens
 from judgefree.data.preferences import prepare_preferences
 from judgefree.data.quarantine import Quarantine
 from judgefree.data.rows import NO_GOLD, UNPARSED, BadRow, Row, check_texts
 from judgefree.data.sources import RawRow, Source
-from judgefree.data.tables import COLUMNS, SCHEMA, write_parquet
+from judgefree.data.tables import COLUMNS, SCHEMA, TEXT_SCHEMA, write_parquet
 from judgefree.episodes import stream_seed
 from judgefree.errors import JudgefreeError
 from judgefree.files import canonical_json, key_of, pretty_json, publish, seal, write_atomic
 from judgefree.reward_model.pairs import PAIRS
 from judgefree.reward_model.pairs import SCHEMA as PAIR_SCHEMA
-from judgefree.scoring.answers import canonical_key
-from judgefree.scoring.grader import Grader
 
-Settings = ArithmeticData | OrdersData | Gsm8kData | MathData | MawpsData
+Settings = ProblemKinds | TextKinds
 
 SPLITS = ("test", "validation", "train")  # the order in which a question belongs to one split only
-GRADER_WORKERS, GRADER_TIMEOUT_S = 2, 20.0  # far above any sound answer: a slow machine must not change the data
 
 
 def prepare(name: str, resolved: Mapping[str, Any], root: Path) -> None:
@@ -63,13 +75,16 @@ def prepare(name: str, resolved: Mapping[str, Any], root: Path) -> None:
     refused = Quarantine()
     rows = [row for source in sources for row in _accept(source, settings, parse, refused)]
     rows = _unique_ids(rows, refused)
-    rows = _parsed_gold(rows, refused)
+    if not isinstance(settings, Texts):
+        rows = problems.parsed_gold(rows, refused)
     read = {source.split: len(source.rows) for source in sources}
     splits = _arrange(name, settings, {split: [row for row in rows if row.split == split] for split in read}, refused)
 
     for split, kept in splits.items():
         records = [{column: getattr(row, column) for column in COLUMNS} for row in kept]
-        write_parquet(work / f"{split}.parquet", records, SCHEMA)
+        if isinstance(settings, Texts):
+            records = [{**record, **texts.lengths(row)} for record, row in zip(records, kept, strict=True)]
+        write_parquet(work / f"{split}.parquet", records, TEXT_SCHEMA if isinstance(settings, Texts) else SCHEMA)
     if isinstance(settings, ArithmeticData) and settings.pairs:
         write_parquet(work / PAIRS, arithmetic.preference_pairs(settings), PAIR_SCHEMA)
     write_parquet(work / "quarantine.parquet", quarantine.records(refused.entries), quarantine.SCHEMA)
@@ -78,8 +93,9 @@ def prepare(name: str, resolved: Mapping[str, Any], root: Path) -> None:
     verdict = checks.validate(
         {split: [vars(row) for row in kept] for split, kept in splits.items()},
         {split: _sizes(split, settings, read) for split in splits},
-        [_facts(split, splits, read, refused) for split in splits],
+        [_facts(split, settings, splits, read, refused) for split in splits],
         settings.quality,
+        referenced=not isinstance(settings, Texts) or settings.referenced,
     )
     write_atomic(work / "quality.json", pretty_json(verdict))
     checks.enforce(name, verdict, f"{shown}/quality.json")
@@ -96,17 +112,32 @@ def _sources(settings: Settings, root: Path) -> tuple[list[Source], Callable[[di
             return math_data.load(settings, root), math_data.parse
         case MawpsData():
             return mawps.load(settings), mawps.parse
-        case ArithmeticData() | OrdersData():
-            world = arithmetic.rows(settings) if isinstance(settings, ArithmeticData) else orders.rows(settings)
-            return [
-                Source(
-                    split,
-                    f"{settings.kind}/{split}",
-                    [RawRow(place, canonical_json(row), row) for place, row in enumerate(rows)],
-                    {"kind": "generator", "seed": settings.seed},
-                )
-                for split, rows in world.items()
-            ], dict
+        case GovReportData():
+            return govreport.load(settings, root), lambda fields: govreport.parse(fields, settings.max_source_words)
+        case WritingData():
+            return writing_data.load(settings, root), lambda fields: writing_data.parse(
+                fields, settings.max_source_words
+            )
+        case MathsTextData():
+            return maths_text.load(settings, root), lambda fields: maths_text.parse(fields, settings.max_source_words)
+        case ArithmeticData():
+            return _generated(settings, arithmetic.rows(settings)), dict
+        case OrdersData():
+            return _generated(settings, orders.rows(settings)), dict
+        case MemoData():
+            return _generated(settings, memo.rows(settings)), dict
+
+
+def _generated(settings: Generated, world: Mapping[str, list[dict[str, Any]]]) -> list[Source]:
+    return [
+        Source(
+            split,
+            f"{settings.kind}/{split}",
+            [RawRow(place, canonical_json(row), row) for place, row in enumerate(rows)],
+            {"kind": "generator", "seed": settings.seed},
+        )
+        for split, rows in world.items()
+    ]
 
 
 def _accept(
@@ -125,6 +156,9 @@ def _accept(
             check_texts(columns, settings.quality)
             if not (words := tokens(columns["question"])):
                 raise BadRow("empty: question has neither word nor sign")
+            if isinstance(settings, Texts):
+                texts.check_length(columns["question"], settings.quality)
+                words = texts.identity(words)
         except BadRow as error:
             refused.add(row_id, source.split, str(error), raw.text)
         else:
@@ -141,16 +175,6 @@ def _unique_ids(rows: Sequence[Row], refused: Quarantine) -> list[Row]:
     return [row for row in rows if first[row.id] is row]
 
 
-def _parsed_gold(rows: Sequence[Row], refused: Quarantine) -> list[Row]:
-    golds = sorted({row.answer for row in rows})
-    with Grader(GRADER_WORKERS, GRADER_TIMEOUT_S) as grader:
-        parses = dict(zip(golds, grader.parses(golds), strict=True))
-    for row in rows:
-        if not parses[row.answer]:
-            refused.take(row, f"{UNPARSED}: {row.answer!r}")
-    return [row for row in rows if parses[row.answer]]
-
-
 def _arrange(
     name: str, settings: Settings, sound: Mapping[str, list[Row]], refused: Quarantine
 ) -> dict[str, list[Row]]:
@@ -159,16 +183,19 @@ def _arrange(
     above: list[Row] = []
     for split in SPLITS:
         if split in sound:
-            splits[split] = _consistent(_apart(sound[split], above, refused), refused)
+            within = texts.unrepeated if isinstance(settings, Texts) else problems.consistent
+            splits[split] = within(_apart(sound[split], above, refused), refused)
             above += splits[split]
     if isinstance(settings, Gsm8kData | MathData):
-        train = _not_near(splits["train"], splits["test"], settings.quality, refused)
-        if len(train) <= settings.validation:
+        splits["train"] = problems.not_near(splits["train"], splits["test"], settings.quality, refused)
+    seed, sizes = _held_out(settings)
+    for split, size in sizes.items():
+        if len(splits["train"]) <= size:
             raise JudgefreeError(
-                f"data.{name}.validation: {settings.validation} rows cannot be held out of {len(train)} training rows",
+                f"data.{name}.{split}: {size} rows cannot be held out of {len(splits['train'])} training rows",
                 "lower it, or look for missing rows in the source",
             )
-        splits["train"], splits["validation"] = hold_out(train, settings.validation, settings.seed)
+        splits["train"], splits[split] = hold_out(splits["train"], size, seed, split)
     return {split: splits[split] for split in reversed(SPLITS) if split in splits}
 
 
@@ -181,49 +208,19 @@ def _apart(rows: list[Row], above: list[Row], refused: Quarantine) -> list[Row]:
     return [row for index, row in enumerate(rows) if index not in met]
 
 
-def _consistent(rows: list[Row], refused: Quarantine) -> list[Row]:
-    """Questions with one answer, once each. A repeated question with the same answer stays in a test split: it is part
-    of the published benchmark. No row with a contradicted answer stays anywhere, for nobody knows which is right."""
-    groups: dict[Tokens, list[Row]] = defaultdict(list)
-    for row in rows:
-        groups[row.words].append(row)
-    key = {row.id: canonical_key(row.answer) or row.answer for row in rows}
-    rivals = {
-        words: next((row for row in group if key[row.id] != key[group[0].id]), None) for words, group in groups.items()
-    }
-    kept = []
-    for row in rows:
-        group = groups[row.words]
-        if rival := rivals[row.words]:
-            other = rival if key[row.id] == key[group[0].id] else group[0]
-            refused.take(row, f"contradictory answers: {row.answer!r} here, {other.answer!r} in row {other.id}")
-        elif row is not group[0] and row.split != "test":
-            refused.take(row, f"{quarantine.REPEATED}: as row {group[0].id}")
-        else:
-            kept.append(row)
-    return kept
+def _held_out(settings: Settings) -> tuple[int, dict[str, int]]:
+    """The seed, and rows by split, of what is held out of the training rows: splits that the source does not have."""
+    if isinstance(settings, Gsm8kData | MathData | MathsTextData):
+        return settings.seed, {"validation": settings.validation}
+    if isinstance(settings, GovReportData) and settings.test and settings.validation:
+        return settings.seed, {"test": settings.test, "validation": settings.validation}
+    return 0, {}
 
 
-def _not_near(train: list[Row], test: list[Row], limits: Quality, refused: Quarantine) -> list[Row]:
-    """Training rows that come near no test question, but for pairs with an id in the allow-list."""
-    allowed = set(limits.near_overlap_allow)
-    train_words, test_words = ([row.words for row in rows] for rows in (train, test))
-    pairs = near_overlaps(train_words, test_words, limits.near_overlap_ngram, limits.near_overlap_share)
-    near = {
-        pair.train: pair
-        for pair in sorted(pairs, key=lambda pair: pair.share)  # the nearest test question is the one that is named
-        if not allowed & {train[pair.train].id, test[pair.test].id}
-    }
-    for index, pair in near.items():
-        held = f"{pair.share:.0%} of test row {test[pair.test].id}"
-        refused.take(train[index], f"{quarantine.NEAR}: holds {held}")
-    return [row for index, row in enumerate(train) if index not in near]
-
-
-def hold_out(rows: Sequence[Row], count: int, seed: int) -> tuple[list[Row], list[Row]]:
+def hold_out(rows: Sequence[Row], count: int, seed: int, split: str = "validation") -> tuple[list[Row], list[Row]]:
     """What is left of `rows` in its order, and `count` held-out rows: those whose id hashes lowest with the seed, in
     that order, so that any first part of them is a fair sample and no library's shuffle decides."""
-    ranked = sorted(rows, key=lambda row: (stream_seed("validation", seed, row.id), row.id))
+    ranked = sorted(rows, key=lambda row: (stream_seed(split, seed, row.id), row.id))
     held = {row.id for row in ranked[:count]}
     return [row for row in rows if row.id not in held], ranked[:count]
 
@@ -231,25 +228,22 @@ def hold_out(rows: Sequence[Row], count: int, seed: int) -> tuple[list[Row], lis
 def _sizes(split: str, settings: Settings, read: Mapping[str, int]) -> tuple[int, int]:
     """Least and greatest sound row count. A test split may not lose more than the allowed share of its own rows, which
     the share of all rows would hide."""
-    if split == "validation" and isinstance(settings, Gsm8kData | MathData):
-        return settings.validation, settings.validation
+    if size := _held_out(settings)[1].get(split):
+        return size, size
     share = 1 - settings.quality.max_quarantined_share if split == "test" else 0.0
     return max(1, math.ceil(share * read[split])), max(1, read[split])
 
 
 def _facts(
-    split: str, splits: Mapping[str, Sequence[Row]], read: Mapping[str, int], refused: Quarantine
+    split: str, settings: Settings, splits: Mapping[str, Sequence[Row]], read: Mapping[str, int], refused: Quarantine
 ) -> dict[str, Any]:
-    """The share of gold answers that parse among the rows read, and the overlap that is left, counted afresh."""
+    """The overlap that is left, counted afresh, and of problems the share of gold answers that parse among the rows read."""
     source = split if split in read else "train"  # a held-out row was read as a training row
     lost = refused.counts(source)
     without_gold = lost.get(NO_GOLD, 0) + lost.get(UNPARSED, 0)
     above = [row.words for other in SPLITS[: SPLITS.index(split)] for row in splits.get(other, ())]
-    return {
-        "split": split,
-        "gold_parse_share": 1 - without_gold / max(1, read[source]),
-        "overlap": len(overlaps([row.words for row in splits[split]], above)),
-    }
+    share = {} if isinstance(settings, Texts) else {"gold_parse_share": 1 - without_gold / max(1, read[source])}
+    return {"split": split, **share, "overlap": len(overlaps([row.words for row in splits[split]], above))}
 
 
 def _manifest(
@@ -264,7 +258,10 @@ def _manifest(
         "rows_read": {source.split: len(source.rows) for source in sources},
         "quarantined": refused.counts(),
         "near_overlap": "equality only (generated text)"
-        if isinstance(settings, ArithmeticData | OrdersData)
+        if isinstance(settings, Generated)
+        else "equality only (texts)"
+        if isinstance(settings, Texts)
         else "n-grams",
         "sources": origin,
+        **(texts.facts(settings, splits) if isinstance(settings, Texts) else {}),
     }

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from judgefree.config_data import Quality
+from judgefree.config_texts import TextQuality
 from judgefree.data.leakage import Tokens
 
 NO_GOLD, UNPARSED = "no gold answer", "gold does not parse"
@@ -27,12 +28,13 @@ class BadRow(Exception):
 
 @dataclass(frozen=True)
 class Row:
-    """A row in the common form, with its question's tokens and the raw text that it came from."""
+    """A row in the common form, with its question's tokens (of a long source, a digest of them) and the raw text that it
+    came from. cut: whitespace tokens that the question has lost."""
 
     id: str
     split: str
     question: str
-    answer: str
+    answer: str | None
     solution: str | None
     demonstration: str | None
     source: str
@@ -40,6 +42,7 @@ class Row:
     subject: str | None
     words: Tokens
     raw: str
+    cut: int = 0
 
 
 def text_of(fields: dict[str, Any], name: str) -> str:
@@ -51,7 +54,7 @@ def text_of(fields: dict[str, Any], name: str) -> str:
     return fields[name]
 
 
-def check_texts(parsed: dict[str, Any], limits: Quality) -> None:
+def check_texts(parsed: dict[str, Any], limits: Quality | TextQuality) -> None:
     """Raise BadRow for an empty, garbled or over-long text in a row of the common form."""
     longest = {"question": limits.max_question_chars, "answer": limits.max_answer_chars}
     for name in ("id", "question", "answer", "solution", "demonstration", "subject"):

@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from judgefree.config_data import is_folder
 from judgefree.errors import JudgefreeError, MayPass, first_line
 from judgefree.files import sha256_file
+from judgefree.pinned import is_folder
 
 MIRROR = "JUDGEFREE_MIRROR"
 
@@ -45,9 +45,10 @@ class Source:
 
 
 def read(
-    split: str, label: str, dataset: tuple[str, str | None], layouts: Sequence[str], mirror: Sequence[str], root: Path
-) -> Source:
-    """Read the files of one split.
+    split: str, label: str, dataset: tuple[str, str | None], layouts: Sequence[str], mirror: Sequence[str], root: Path,
+    first: int | None = None,
+) -> Source:  # fmt: skip
+    """Read the files of one split; the first `first` rows where given.
 
     dataset: hub id and commit; an id that starts with `/`, `./` or `../` is a folder (relative to `root`) instead.
     layouts: patterns below the hub repository or that folder; the first that matches any file is taken.
@@ -62,11 +63,13 @@ def read(
     elif os.environ.get(MIRROR):
         kind, folder, patterns = "mirror", mirror_folder(), mirror
     else:
-        kind, folder, patterns = "hub", _download(identity, revision, layouts, mirror), layouts
-    files, rows = _read_files(folder, patterns)
+        kind, folder, patterns = "hub", download(identity, revision, layouts, mirror), layouts
+    files, rows = _read_files(folder, patterns, first)
     facts: dict[str, Any] = {"kind": kind, "id": identity, "patterns": list(patterns), "files": files}
     if kind == "hub":
         facts["revision"] = revision
+    if first is not None:
+        facts["first_rows"] = first
     return Source(split, label, rows, facts)
 
 
@@ -88,7 +91,9 @@ def mirror_folder() -> Path:
     return Path(value)
 
 
-def _download(identity: str, revision: str | None, layouts: Sequence[str], mirror: Sequence[str]) -> Path:
+def download(identity: str, revision: str | None, layouts: Sequence[str], mirror: Sequence[str]) -> Path:
+    """Folder with the hub repository's files that match `layouts`, at a commit; `mirror` says in the message what a mirror
+    would need to hold. Raises MayPass when the hub does not answer, else JudgefreeError."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         EntryNotFoundError,
@@ -117,18 +122,24 @@ def matching(folder: Path, patterns: Sequence[str]) -> list[Path]:
     return []
 
 
-def _read_files(folder: Path, patterns: Sequence[str]) -> tuple[dict[str, str], list[RawRow]]:
-    """sha256 by relative name, and all rows, of the files that are read."""
+def _read_files(folder: Path, patterns: Sequence[str], first: int | None = None) -> tuple[dict[str, str], list[RawRow]]:
+    """sha256 by relative name, and the rows, of the files that are read; none is opened after the first `first` rows."""
     paths = matching(folder, patterns)
     if not paths:
         raise JudgefreeError(f"{folder} holds no file {' or '.join(patterns)}", "add the file, or correct the folder")
     rows: list[RawRow] = []
+    files = {}
     for path in paths:
-        rows += read_parquet(path, len(rows)) if path.suffix == ".parquet" else read_jsonl(path, len(rows))
-    return {path.relative_to(folder).as_posix(): sha256_file(path) for path in paths}, rows
+        left = None if first is None else first - len(rows)
+        if left == 0:
+            break
+        reader = read_parquet if path.suffix == ".parquet" else read_jsonl
+        rows += reader(path, len(rows), left)
+        files[path.relative_to(folder).as_posix()] = sha256_file(path)
+    return files, rows
 
 
-def read_jsonl(path: Path, first_place: int = 0) -> list[RawRow]:
+def read_jsonl(path: Path, first_place: int = 0, count: int | None = None) -> list[RawRow]:
     """One row per line, of a file that gzip may have packed. Only a line feed ends a line: U+2028 and its like occur inside
     real questions.
     """
@@ -142,7 +153,7 @@ def read_jsonl(path: Path, first_place: int = 0) -> list[RawRow]:
     lines = content.split(b"\n")
     if lines[-1] == b"":
         lines.pop()
-    return [_from_line(place, line) for place, line in enumerate(lines, first_place)]
+    return [_from_line(place, line) for place, line in enumerate(lines[:count], first_place)]
 
 
 def _from_line(place: int, line: bytes) -> RawRow:
@@ -160,10 +171,10 @@ def _from_line(place: int, line: bytes) -> RawRow:
     return RawRow(place, text, fields)
 
 
-def read_parquet(path: Path, first_place: int = 0) -> list[RawRow]:
+def read_parquet(path: Path, first_place: int = 0, count: int | None = None) -> list[RawRow]:
     """One row per record; text that is not UTF-8 spoils its own row only."""
     try:
-        table = pq.read_table(path)
+        table = pq.read_table(path).slice(0, count)
     except (OSError, pa.ArrowInvalid) as error:
         raise JudgefreeError(f"{path} is not readable as parquet: {error}", "get the file again") from error
     texts = [field.name for field in table.schema if field.type in (pa.string(), pa.large_string())]

@@ -13,6 +13,8 @@ from judgefree.files import MANIFEST, read_json, sha256_file, write_atomic
 
 COLUMNS = ("id", "question", "answer", "solution", "demonstration", "source", "level", "subject")
 SCHEMA = pa.schema([(name, pa.int64() if name == "level" else pa.string()) for name in COLUMNS])
+LENGTHS = ("question_tokens", "answer_tokens", "cut_tokens")  # whitespace tokens; of data sets of texts only
+TEXT_SCHEMA = pa.schema([*SCHEMA, *((name, pa.int64()) for name in LENGTHS)])
 
 
 def write_parquet(path: Path, rows: Sequence[dict[str, Any]], schema: pa.Schema) -> None:

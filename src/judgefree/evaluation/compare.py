@@ -17,11 +17,11 @@ import pandas as pd
 
 from judgefree.errors import JudgefreeError
 from judgefree.evaluation import plots, tables
+from judgefree.evaluation.measures import VALIDATIONS, item_scores, validation_of
 from judgefree.evaluation.stage import HISTORY, ITEMS, METRICS, TRAINING
 from judgefree.evaluation.statistics import ENOUGH_ITEMS, Scores, bootstrap_means, difference, interval, mean_and_error
 from judgefree.files import MANIFEST, pretty_json, publish, read_json, verify, write_atomic
 
-VALIDATION = "validation/pass@1"
 _DIGITS = 6  # of the numbers in files: beyond them sums depend on the order that a machine's library adds in
 
 
@@ -60,7 +60,7 @@ def compare(root: Path) -> None:
     write_atomic(finished / "table.json", pretty_json(table))
     write_atomic(finished / "table.md", tables.markdown(table))
     write_atomic(finished / "metrics.json", pretty_json(_metrics(table)))
-    write_atomic(finished / "plots" / "curves.png", plots.curves(curves, (VALIDATION, "reward")))
+    write_atomic(finished / "plots" / "curves.png", plots.curves(curves, (*VALIDATIONS, "reward")))
     for suite, result in table["suites"].items():
         write_atomic(finished / "plots" / f"bars-{suite}.png", plots.bars(suite, result, table["confidence"]))
     publish(finished, root / "reports" / "compare")
@@ -144,12 +144,10 @@ def align(suite: str, items: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFra
 
 def _scores(items: Mapping[str, pd.DataFrame]) -> dict[str, dict[str, Scores]]:
     """Measure -> model -> score per item, for the measures that all models have."""
-    scores = {"pass@1": {name: frame["correct"].to_numpy(np.float64) for name, frame in items.items()}}
-    if all((frame["n_samples"] > 0).all() for frame in items.values()):
-        scores["sampled/accuracy"] = {
-            name: (frame["n_correct"] / frame["n_samples"]).to_numpy(np.float64) for name, frame in items.items()
-        }
-    return scores
+    scores = {name: item_scores(frame) for name, frame in items.items()}
+    first = next(iter(scores.values()))
+    shared = [measure for measure in first if all(measure in one for one in scores.values())]
+    return {measure: {name: one[measure] for name, one in scores.items()} for measure in shared}
 
 
 def _arm(
@@ -207,9 +205,11 @@ def _training(model: Mapping[str, Any], report: Report) -> dict[str, Any]:
     at its start and its end, where measured."""
     facts = {**report.training, "arm": model["arm"]}
     history = report.history
-    if history is not None and VALIDATION in history:
-        measured = history[["step", VALIDATION]].dropna()
-        steps, values = measured["step"].to_numpy(), measured[VALIDATION].to_numpy()
+    if history is not None and (metric := validation_of(history)):
+        measured = history[["step", metric]].dropna()
+        steps, values = measured["step"].to_numpy(), measured[metric].to_numpy()
+        if metric != VALIDATIONS[0]:
+            facts["validation"] = metric
         if (steps > 0).any():
             facts["validation_last"] = float(values[-1])
         if (steps == 0).any():

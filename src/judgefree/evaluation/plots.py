@@ -9,9 +9,10 @@ from matplotlib import colormaps
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from judgefree.evaluation.measures import MATHS, MEASURES
+
 _COLORS = [colormaps["tab10"](index) for index in range(10)]
 _LINES = ("-", "--", ":", "-.")
-_LABELS = {"pass@1": "greedy pass@1", "sampled/accuracy": "sampled accuracy"}
 
 
 def bars(suite: str, result: Mapping[str, Any], confidence: float) -> bytes:
@@ -29,14 +30,14 @@ def bars(suite: str, result: Mapping[str, Any], confidence: float) -> bytes:
         above = [max(0.0, score["high"] - score["value"]) for score in scores]
         places = [row + (index - (len(measures) - 1) / 2) * height for row in range(len(arms))]
         axes.barh(places, values, 0.9 * height, xerr=(below, above), capsize=3, color=_COLORS[index],
-                  alpha=0.8, label=_LABELS[measure])  # fmt: skip
+                  alpha=0.8, label=MEASURES[measure].legend)  # fmt: skip
         for place, score in zip(places, scores, strict=True):
             axes.annotate(f"{score['value']:.3f}", (score["high"], place), xytext=(6, 0), textcoords="offset points",
                           va="center", fontsize=8)  # fmt: skip
     axes.set_yticks(range(len(arms)), [row["arm"] for row in arms])
     axes.invert_yaxis()
     axes.set_xlim(0, min(1.15, 0.05 + 1.15 * max(s["high"] for row in arms for s in row["scores"].values())))
-    axes.set_xlabel("share of items that are right")
+    axes.set_xlabel("share of items that are right" if measures[0] in MATHS else "mean F-measure")
     axes.set_title(f"{suite}: {result['items']} items, {confidence:.0%} intervals")
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8)
     axes.grid(axis="x", alpha=0.3)

@@ -6,22 +6,26 @@ the model nor imports torch. What is published is `reports/runs/<name>/` in one 
 """
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from judgefree import config
+from judgefree.episodes import Example
 from judgefree.errors import JudgefreeError
 from judgefree.files import MANIFEST, code_hash, key_of, pretty_json, publish, read_json, seal, verify, write_atomic
 
 ITEMS, METRICS, HISTORY, TRAINING, TEST = (
     "items.parquet", "metrics.json", "history.parquet", "training.json", "test.parquet",
 )  # fmt: skip
+GAMES, VOTES = "games.parquet", "votes.png"  # of a suite with `game`: the games, and votes by quality rank
 
 _SOURCE = Path(__file__).parents[1]
 _CODE = (
-    "evaluation/loading.py", "evaluation/retry.py", "evaluation/statistics.py", "evaluation/suites.py", "sampling",
-    "scoring", "data/heldout.py", "data/tables.py", "episodes.py", "files.py", "prompting.py",
+    "evaluation/alignment.py", "evaluation/completions.py", "evaluation/games.py", "evaluation/loading.py",
+    "evaluation/maths.py", "evaluation/measures.py", "evaluation/retry.py", "evaluation/statistics.py",
+    "evaluation/suites.py", "evaluation/summaries.py", "sampling", "scoring", "rlsvr", "advantages.py",
+    "data/heldout.py", "data/tables.py", "episodes.py", "files.py", "prompting.py",
 )  # fmt: skip
 _TRAINING_FACTS = ("method", "seed", "select", "steps", "selected_step", "status", "collapse")
 
@@ -75,7 +79,7 @@ def _facts(plan: Mapping[str, Any], suite: str, model_sha256: str) -> dict[str, 
         "grading_timeout_s": plan["grading"]["timeout_s"],
         "threads": plan["threads"],
         "code_sha256": code_hash(_SOURCE / part for part in _CODE),
-        **({"texts": plan["texts"][suite]} if "retry" in settings else {}),
+        **({"texts": plan["texts"][suite]} if suite in plan.get("texts", {}) else {}),
     }
     return {"key": key_of(facts), **facts}
 
@@ -86,7 +90,8 @@ def _compute(name: str, root: Path, missing: Mapping[str, Mapping[str, Any]], se
 
     from judgefree.data.heldout import load_test
     from judgefree.evaluation.loading import load_model
-    from judgefree.evaluation.suites import UNGRADED_LIMIT, run_suite
+    from judgefree.evaluation.maths import UNGRADED_LIMIT
+    from judgefree.evaluation.measures import MEASURES
     from judgefree.scoring.grader import Grader
 
     console = Console(stderr=True)
@@ -106,23 +111,51 @@ def _compute(name: str, root: Path, missing: Mapping[str, Mapping[str, Any]], se
                 loaded = {place: load_model(model_folder, *place)}
             console.print(f"{name} on {suite_name} ...")
             prompt = config.PromptFormat.model_validate(facts["prompt"])
-            items, metrics = run_suite(
+            files, metrics = _results(
                 *loaded[place], load_test(test, suite.items), suite, prompt, grader, facts.get("texts", {})
             )
-            if max(metrics["ungraded"], metrics.get("sampled/ungraded", 0.0)) > UNGRADED_LIMIT:
+            if max(metrics.get(name, 0.0) for name in ("ungraded", "sampled/ungraded")) > UNGRADED_LIMIT:
                 console.print(
                     f"[yellow]{name} on {suite_name}: the grader gave up on more than {UNGRADED_LIMIT:.0%} of the "
                     "completions, which count as not correct; raise grading.timeout_s"
                 )
-            _seal(sealed[suite_name], facts, items.to_parquet(index=False), metrics)
-            console.print(f"{name} on {suite_name}: pass@1 {metrics['pass@1']:.1%} of {metrics['items']} items")
+            _seal(sealed[suite_name], facts, {**files, METRICS: pretty_json(metrics)})
+            measure = next(measure for measure in MEASURES if measure in metrics)
+            console.print(f"{name} on {suite_name}: {measure} {metrics[measure]:.1%} of {metrics['items']:g} items")
 
 
-def _seal(folder: Path, facts: Mapping[str, Any], items: bytes, metrics: Mapping[str, float]) -> None:
+def _results(
+    model: Any,
+    tokenizer: Any,
+    examples: Sequence[Example],
+    suite: config.Suite,
+    prompt: config.PromptFormat,
+    grader: Any,
+    texts: Mapping[str, str],
+) -> tuple[dict[str, bytes], dict[str, float]]:
+    """The suite's files by name, but for the metrics, which stand beside them."""
+    from judgefree.evaluation.suites import run_suite
+
+    items, metrics = run_suite(model, tokenizer, examples, suite, prompt, grader, texts)
+    files = {ITEMS: items.to_parquet(index=False)}
+    if suite.game:
+        from judgefree.evaluation.games import play_games
+        from judgefree.scoring.rouge import rouge_of
+
+        def quality(outputs: Sequence[tuple[str | None, Sequence[str]]]) -> list[float]:
+            return [scores["rouge_l"] for scores in rouge_of(outputs, grader.workers)]
+
+        games, votes, figure = play_games(model, tokenizer, examples, suite, prompt, texts, quality)
+        files |= {GAMES: games.to_parquet(index=False), VOTES: figure}
+        metrics |= votes
+    return files, metrics
+
+
+def _seal(folder: Path, facts: Mapping[str, Any], files: Mapping[str, bytes | str]) -> None:
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    write_atomic(partial / ITEMS, items)
-    write_atomic(partial / METRICS, pretty_json(metrics))
+    for name, content in files.items():
+        write_atomic(partial / name, content)
     seal(partial, facts)
     publish(partial, folder)
 

@@ -13,11 +13,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from judgefree.evaluation.measures import MEASURES, VALIDATIONS
 from judgefree.files import read_json
 
 TABLE = "reports/compare/table.json"
 TERMINAL_WIDTH = 100
-_NAMES = {"pass@1": "pass@1", "sampled/accuracy": "sampled"}
 _RETRIES = {
     "reflexion": "; Reflexion: asks the gold answers which attempts failed, so this is no pass@1 of a policy",
     "self_refine": "; Self-Refine: of the last attempt",
@@ -38,7 +38,10 @@ def markdown(table: Mapping[str, Any]) -> str:
     """The whole report."""
     parts = ["# Comparison of all models", _legend(table)]
     for suite, result in table["suites"].items():
-        parts += [f"## {suite}", *(_pipe(grid) for grid in (_scores(suite, result, all_columns=True), _starts(result)))]
+        parts += [
+            f"## {suite}",
+            *(_pipe(grid) for grid in (_scores(suite, result, all_columns=True), _starts(result, all_columns=True))),
+        ]
         parts += [_pipe(matrix) for matrix in _matrices(result)]
     if table["training"]:
         parts += ["## Training", _pipe(_training(table))]
@@ -60,7 +63,7 @@ def print_table(root: Path) -> None:
         Console(width=min(console.width, TERMINAL_WIDTH)) if console.is_terminal else Console(width=TERMINAL_WIDTH)
     )
     grids = [grid for suite, result in table["suites"].items()
-             for grid in (_scores(suite, result, all_columns=False), _starts(result))]  # fmt: skip
+             for grid in (_scores(suite, result, all_columns=False), _starts(result, all_columns=False))]  # fmt: skip
     if table["training"]:
         grids.append(_training(table))
     for grid in grids:
@@ -79,30 +82,50 @@ def _legend(table: Mapping[str, Any]) -> str:
     return (
         f"Percent ± standard error; differences in percentage points with {table['confidence']:.0%} intervals of a "
         f"paired bootstrap ({table['resamples']} resamples of the items, and of the seeds where an arm has several); "
-        "* marks an interval without 0. Length in tokens."
+        "* marks an interval without 0. Length in tokens." + _texts_legend(table)
     )
+
+
+def _texts_legend(table: Mapping[str, Any]) -> str:
+    if not any("rouge_l" in result["arms"][0]["scores"] for result in table["suites"].values()):
+        return ""
+    return (
+        " Of texts, F-measures times 100: rouge_l is LongBench's (package rouge), rougeL and rougeLsum are those of "
+        "rouge-score with stemming; words_ratio is to the words of the references."
+    )
+
+
+def _shown(result: Mapping[str, Any], all_columns: bool) -> list[str]:
+    """The suite's measures that a table of all columns, or of few, holds."""
+    return [measure for measure in result["arms"][0]["scores"] if all_columns or MEASURES[measure].brief]
 
 
 def _scores(suite: str, result: Mapping[str, Any], all_columns: bool) -> Grid:
     arms = result["arms"]
     present = {key for row in arms for key in row["metrics"]}
-    measures = [measure for measure in _NAMES if measure in arms[0]["scores"]]
+    measures = _shown(result, all_columns)
     pass_at = sorted(
         (key for key in present if key.startswith("sampled/pass@")), key=lambda key: int(key.split("@")[1])
     )
-    shares = ["unparsed", "truncated"]
+    shares = [key for key in ("unparsed", "empty", "truncated") if key in present]
     if any(row["metrics"].get(prefix + "ungraded", 0) > 0 for row in arms for prefix in ("", "sampled/")):
         shares.append("ungraded")
     lengths = ["length"]
     if all_columns:
-        shares += [key for key in ("sampled/unparsed", "sampled/truncated", "sampled/ungraded") if key in present]
+        shares += [
+            key
+            for key in ("sampled/unparsed", "sampled/empty", "sampled/truncated", "sampled/ungraded")
+            if key in present
+        ]
         lengths = [key for key in ("length", "length_right", "length_wrong", "sampled/length") if key in present]
     else:
         pass_at = pass_at[-1:]
     tries = [key for key in ("retry/rounds", "retry/tokens") if key in present]
     shares = [key for key in ("first/pass@1",) if key in present] + shares
     lengths += tries
-    header = ["arm", "method", "seeds", *(_NAMES[measure] for measure in measures)]
+    words = [key for key in ("words", "words_ratio", "sampled/words", "sampled/words_ratio") if key in present]
+    lengths += words if all_columns else words[:2]
+    header = ["arm", "method", "seeds", *(MEASURES[measure].column for measure in measures)]
     header += [key if key == "sampled/pass@1" else key.removeprefix("sampled/") for key in pass_at]
     header += [key.removeprefix("retry/") for key in (*shares, *lengths)]
     rows = []
@@ -111,24 +134,25 @@ def _scores(suite: str, result: Mapping[str, Any], all_columns: bool) -> Grid:
         cells = [row["arm"], row["method"], _seeds(row["seeds"])]
         cells += [_score(row["scores"][measure]) for measure in measures]
         cells += [_percent(metrics.get(key)) for key in (*pass_at, *shares)]
-        rows.append(cells + [f"{metrics[key]:.1f}" if key in metrics else "-" for key in lengths])
+        rows.append(cells + [_length(key, metrics.get(key)) for key in lengths])
     rough = "; so few items that intervals are rough" if result["rough"] else ""
     retry = _RETRIES.get(result.get("retry", ""), "")
     return Grid(f"{suite} ({result['items']} items{rough}{retry})", header, rows, left=2)
 
 
-def _starts(result: Mapping[str, Any]) -> Grid:
+def _starts(result: Mapping[str, Any], all_columns: bool) -> Grid:
     """Differences of every arm to what its runs started from and, where that is another model, to its base."""
     rows = []
+    measures = _shown(result, all_columns)
     for row in result["arms"]:
         kinds = ("start",) if row["start"] == row["base"] else ("start", "base")
         for kind in kinds:
             differences = row[f"to_{kind}"]
             if any(differences.values()):
                 others = " ".join(dict.fromkeys(row[kind]))
-                rows.append([row["arm"], f"{kind} {others}", *(_difference(one) for one in differences.values())])
-    measures = result["arms"][0]["scores"]
-    return Grid("Differences", ["arm", "minus", *(_NAMES[measure] for measure in measures)], rows, left=2)
+                cells = [_difference(differences[measure]) for measure in measures]
+                rows.append([row["arm"], f"{kind} {others}", *cells])
+    return Grid("Differences", ["arm", "minus", *(MEASURES[measure].column for measure in measures)], rows, left=2)
 
 
 def _matrices(result: Mapping[str, Any]) -> list[Grid]:
@@ -138,7 +162,7 @@ def _matrices(result: Mapping[str, Any]) -> list[Grid]:
     for measure in result["arms"][0]["scores"] if len(arms) > 1 else ():
         cells = {(pair["arm"], pair["against"]): _difference(pair["differences"][measure]) for pair in result["pairs"]}
         rows = [[arm, *(cells.get((arm, other), "") for other in arms[:-1])] for arm in arms[1:]]
-        grids.append(Grid(f"Row minus column, {_NAMES[measure]}", ["arm", *arms[:-1]], rows))
+        grids.append(Grid(f"Row minus column, {MEASURES[measure].column}", ["arm", *arms[:-1]], rows))
     return grids
 
 
@@ -156,7 +180,9 @@ def _training(table: Mapping[str, Any]) -> Grid:
         cells = [title, str(facts.get("seed", "-")), str(facts.get("steps", "-")), selected.strip()]
         start, last = (_percent(facts.get(f"validation_{when}")) for when in ("start", "last"))
         rows.append([*cells, start, peak, last, _percent(fall.get("retention")), collapse])
-    return Grid("Validation pass@1 in training, percent", header, rows)
+    measured = dict.fromkeys(facts.get("validation", VALIDATIONS[0]) for facts in table["training"].values())
+    names = " or ".join(metric.removeprefix("validation/") for metric in measured)
+    return Grid(f"Validation {names} in training, percent", header, rows)
 
 
 def _seeds(seeds: Sequence[int | None]) -> str:
@@ -166,6 +192,10 @@ def _seeds(seeds: Sequence[int | None]) -> str:
 
 def _percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f}"
+
+
+def _length(key: str, value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}" if key.endswith("_ratio") else f"{value:.1f}"
 
 
 def _score(score: Mapping[str, float | None]) -> str:

@@ -11,33 +11,37 @@ from pydantic import BaseModel, ValidationError
 from judgefree.config import PromptFormat, Run, Training
 from judgefree.episodes import Method
 from judgefree.errors import JudgefreeError
-from judgefree.methods import rlif, rlvr, save, sft, srrl
+from judgefree.methods import rlif, rlvr, rubric, save, sft, spyrl, srrl
 from judgefree.scoring.grader import Grader
-from judgefree.texts import Slots
+from judgefree.texts import JUDGE_TEXTS, Slots
 
 SFT = "sft"  # imitation of demonstrations is TRL's SFTTrainer, not a game with a reward
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a method is made with besides its own options. texts: those of its prompt file, by key; models: the folders
-    that its options name, by name (`MODELS`)."""
+    """What a method is made with besides its own options. texts: those of its prompt file, by key; root: the project's
+    folder; models: the folders that its options name, by name (`MODELS`)."""
 
     training: Training
     prompt: PromptFormat
     grader: Grader
     seed: int
     texts: Mapping[str, str] = field(default_factory=dict)
+    root: Path = Path()
     models: Mapping[str, Path] = field(default_factory=dict)
 
 
 METHODS: dict[str, Callable[[Any, Setting], Method]] = {
-    "rlif": rlif.Rlif, "rlvr": rlvr.Rlvr, "save": save.make, "srrl": srrl.Srrl,
+    "rlif": rlif.Rlif, "rlvr": rlvr.Rlvr, "rubric": rubric.Rubric, "save": save.make, "spyrl": spyrl.Spyrl,
+    "srrl": srrl.Srrl,
 }  # fmt: skip
 OPTIONS: dict[str, type[BaseModel]] = {
-    SFT: sft.Options, "rlif": rlif.Options, "rlvr": rlvr.Options, "save": save.Options, "srrl": srrl.Options,
+    SFT: sft.Options, "rlif": rlif.Options, "rlvr": rlvr.Options, "rubric": rubric.Options, "save": save.Options,
+    "spyrl": spyrl.Options, "srrl": srrl.Options,
 }  # fmt: skip
-TEXTS: dict[str, Slots] = {"srrl": srrl.TEXTS}  # what the prompt file (`options.prompts`) of a method must hold
+# What the prompt file (`options.prompts`) of a method must hold.
+TEXTS: dict[str, Slots] = {"rubric": JUDGE_TEXTS, "spyrl": spyrl.TEXTS, "srrl": srrl.TEXTS}
 MODELS: dict[str, str] = {"save": "reward_model"}  # the option that names a folder of models/ beside the start
 # What a method adds to the published run: from a checkpoint's state, its options and models, below a folder.
 EXPORTS: dict[str, Callable[[dict[str, Any], Any, Mapping[str, Path], Path], None]] = {"save": save.export}

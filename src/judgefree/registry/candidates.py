@@ -9,7 +9,7 @@ from judgefree.params import Params
 from judgefree.registry.facts import ModelFacts, read_model, reports_of
 from judgefree.registry.states import run_keys
 from judgefree.registry.sync import read_history
-from judgefree.training.history import OWN_SIGNAL, VALIDATION
+from judgefree.training.history import OWN_SIGNAL, validation_of
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,9 @@ def _candidate(root: Path, params: Params, name: str, suite: str, key: str | Jud
         plain["suites"][suite], plain["prompts"][params.suites[suite].dataset],
     ):  # fmt: skip
         return f"suite {suite} or its prompt has changed since these weights were evaluated"
-    metric = VALIDATION if params.gates.rank_by == "validation" else OWN_SIGNAL
-    score = read_history(root / "models" / name / "history.parquet").get(model.selected_step, {}).get(metric)
+    history = read_history(root / "models" / name / "history.parquet")
+    metric = validation_of(history) if params.gates.rank_by == "validation" else OWN_SIGNAL
+    score = history.get(model.selected_step, {}).get(metric)
     if score is None:
         return f"{metric} was not measured at its step {model.selected_step}"
     return Candidate(model, score)

@@ -30,6 +30,24 @@ def _tokens(name: str, meaning: str) -> Metric:
     return Metric(name, "tokens", 0, None, meaning)
 
 
+def _benchmark(of: str, whose: str) -> tuple[Metric, ...]:
+    """Scores of reward models; standard errors first, since a name with a star would match theirs too."""
+    return (
+        *(Metric(f"{of}/{path}_se", "share", 0, None, "standard error of the score; groups that share a prompt count once")
+          for path in ("*", "*/*", "*/*/*", "*/*/*/*")),
+        _share(f"{of}/average_of_six", f"plain mean of the six reward benchmarks' overall scores, {whose}"),
+        _share(f"{of}/mean_of_*", f"the same over the benchmarks named, which are whole, {whose}"),
+        _share(f"{of}/*/overall", f"the benchmark's own overall score, {whose}"),
+        _share(f"{of}/*/mean_of_*", f"plain mean of the sections named, since others are not there, {whose}"),
+        _share(f"{of}/*/share_of_*", f"share of right decisions in the sections named, {whose}"),
+        Metric(f"{of}/*/section/*", "share", -0.01, 1.01, f"score of a section (Ties alone leaves 0 to 1), {whose}"),
+        _share(f"{of}/*/section/*/*", f"score of a section at one level of difficulty (RM-Bench), {whose}"),
+        _share(f"{of}/*/subset/*", f"accuracy on a subset (RewardBench), {whose}"),
+        _share(f"{of}/*/level/*", f"mean of the domains at one level of difficulty (RM-Bench), {whose}"),
+        _share(f"{of}/*/level/*/*", f"the same over the domains named, since others are not there, {whose}"),
+    )  # fmt: skip
+
+
 CATALOGUE = (
     # Training, a value per optimizer step. A rollout's values stand at the steps that it feeds.
     Metric("reward", "reward", None, None, "mean reward of a rollout's completions"),
@@ -71,7 +89,31 @@ CATALOGUE = (
     _share("reward_model/cut", "conversations that were cut to be scored (SAVE)"),
     Metric("reward_model/alarms", "alarms", 0, None, "limits that the reward model is beyond (SAVE)"),
     Metric("reward_model/bad_updates", "updates", 0, None, "reward model's steps skipped as not finite, so far (SAVE)"),
+    Metric("judge/cost", "currency", 0, None, "price of the judge's answers to a rollout, all processes (rubric)"),
+    _tokens("judge/tokens", "tokens that the judge read and wrote for a rollout, all processes (rubric)"),
+    Metric("judge/failed", "completions", 0, None, "completions of a rollout that the judge gave no score (rubric)"),
     Metric("memory/size", "items", 0, None, "reviews in memory after the rollout (SRRL)"),
+    Metric(
+        "reward/spy", "reward", None, None, "mean performing reward of the spies; that of a whole game is 0 (SpyRL)"
+    ),
+    Metric("reward/detector", "reward", None, None, "mean reward of the detectors, learning or not (SpyRL)"),
+    _share("detector/accuracy", "votes that name the spy, among all votes (SpyRL)"),
+    _share("votes/na", "votes that abstain (SpyRL)"),
+    _share("votes/missing", "detectors' completions without a closed box outside of thought (SpyRL)"),
+    _share("votes/invalid", "votes whose box holds no number and no N/A (SpyRL)"),
+    _share("votes/out_of_range", "votes for a number that is no player's (SpyRL)"),
+    _share("votes/unreadable", "votes that are missing, invalid or out of range; above 0.1 something is wrong (SpyRL)"),
+    Metric("votes/received_by_spy", "votes", 0, None, "mean number of votes that a game's spy receives (SpyRL)"),
+    _share("detector/accuracy_spy", "votes of the spies, which see less, that name the spy, themselves (SpyRL)"),
+    _share("information_loss/ratio", "hidden characters or words among all of a source, mean over games (SpyRL)"),
+    Metric("game/too_long", "games", 0, None, "games left out since one of their prompts is too long (SpyRL)"),
+    _share("game/switched", "1 where the next rollout trains the other side (SpyRL)"),
+    _share("stage/performing", "1 where the performers learn (SpyRL)"),
+    _share("stage/detection", "1 where the detectors learn (SpyRL)"),
+    _share("stage/accuracy_mean", "moving mean of detector/accuracy, by which the stages change (SpyRL)"),
+    _share("stage/na_mean", "moving mean of votes/na, by which the stages change (SpyRL)"),
+    Metric("baseline/spy", "reward", None, None, "moving mean of the spies' performing rewards (SpyRL)"),
+    Metric("baseline/civilian", "reward", None, None, "moving mean of the civilians' performing rewards (SpyRL)"),
     Metric("rollout/completions", "completions", 0, None, "completions of a rollout, all roles and processes"),
     Metric("rollout/completions/*", "completions", 0, None, "the same of one role"),
     _tokens("rollout/tokens", "tokens of a rollout's completions, all roles and processes"),
@@ -83,12 +125,12 @@ CATALOGUE = (
     _share("completions/repetition", "four-token sequences that repeat inside their completion"),
     Metric("monitor/alarms", "alarms", 0, None, "alarms of the collapse monitor that stand"),
     _share("monitor/*", "1 where this alarm stands, or where a collapse was declared"),
-    _share("collapse/peak", "best validation pass@1 over the checkpoints (RLIF paper, Table 3)"),
+    _share("collapse/peak", "best validation (pass@1, or ROUGE-L of texts) over the checkpoints (RLIF paper, Table 3)"),
     Metric("collapse/peak_step", "step", 0, None, "first checkpoint that reaches the peak"),
     Metric(
         "collapse/collapse_step", "step", 0, None, "first checkpoint after the peak below half of it; absent if none"
     ),
-    _share("collapse/retention", "last checkpoint's validation pass@1 as a share of the peak"),
+    _share("collapse/retention", "last checkpoint's validation as a share of the peak"),
     Metric("loss", "nats", None, None, "the loss of the optimizer step"),
     Metric("grad_norm", "norm", 0, None, "norm of the gradient before clipping"),
     Metric("learning_rate", "rate", 0, None, "learning rate of the step"),
@@ -109,6 +151,9 @@ CATALOGUE = (
     _share("completions/unparsed_ratio", "completions without a readable final answer"),
     _share("validation/pass_at_1", "validation rows answered right, greedy"),
     _share("validation/ungraded", "validation rows that the grader gave up on; they are left out of pass@1"),
+    _share("validation/rouge_l", "ROUGE-L (LongBench) of the greedy texts to the validation rows with references"),
+    _share("validation/empty", "greedy completions without a text where it belongs; they score 0"),
+    Metric("validation/words", "words", 0, None, "mean words of those texts, between blanks"),
     _tokens("validation/mean_length", "mean length of the greedy answers to the validation rows"),
     Metric("step_time", "seconds", 0, None, "wall-clock time since the step before; where the run was trained here"),
     Metric(NONFINITE, "count", 0, None, "values left out so far because they were infinite or no number"),
@@ -116,6 +161,21 @@ CATALOGUE = (
     Metric("eval/*/items", "items", 1, None, "test items of the suite"),
     _share("eval/*/pass_at_1", "test items answered right, greedy"),
     _share("eval/*/unparsed", "greedy completions without a readable final answer"),
+    *(
+        entry
+        for of, kind in (("", "greedy"), ("sampled/", "sampled"))
+        for entry in (
+            _share(
+                f"eval/*/{of}rouge_l", f"ROUGE-L of the {kind} texts: rouge-l, F, of package rouge, as in LongBench"
+            ),
+            _share(f"eval/*/{of}rouge_score/rougeL", f"rougeL, F, of rouge-score with stemming: the {kind} texts"),
+            _share(f"eval/*/{of}rouge_score/rougeLsum", "the same by sentences, which are lines"),
+            Metric(f"eval/*/{of}rouge_score/*_se", "as the metric", 0, None, "standard error of the metric over items"),
+            _share(f"eval/*/{of}empty", f"{kind} completions without a text where it belongs; they score 0"),
+            Metric(f"eval/*/{of}words", "words", 0, None, f"mean words of the {kind} texts, between blanks"),
+            Metric(f"eval/*/{of}words_ratio", "ratio", 0, None, "words of these texts over words of the references"),
+        )
+    ),
     _share("eval/*/truncated", "greedy completions cut off at the length limit"),
     _share("eval/*/ungraded", "greedy completions that the grader gave up on; they count as wrong"),
     _tokens("eval/*/length", "mean length of the greedy completions"),
@@ -137,6 +197,63 @@ CATALOGUE = (
     _tokens("eval/*/sampled/length", "mean length of the sampled completions"),
     _tokens("eval/*/sampled/length_right", "mean length of the right ones"),
     _tokens("eval/*/sampled/length_wrong", "mean length of the wrong ones"),
+    # Reward benchmarks (docs/reward-benchmarks.md), one value per reward model.
+    Metric("benchmark/*/items", "items", 1, None, "items that were scored"),
+    Metric("benchmark/*/excluded", "rows", 0, None, "rows that the benchmark's rule leaves out, such as ties"),
+    _share("benchmark/*/coverage", "rows that are there among those published"),
+    _share("benchmark/*/truncated", "conversations cut to the reward model's length limit"),
+    *_benchmark("benchmark", "of the reward model"),
+    *_benchmark("ruler/*", "of a ruler that does not read: length, length_short, random"),
+    # A/B comparison, per suite and `opponent-by-judge`; of the judged rows, each in both orders.
+    Metric("pairwise/*/*/items", "items", 0, None, "rows with an outcome"),
+    Metric("pairwise/*/*/failed", "items", 0, None, "rows that the judge gave no verdict; they are left out"),
+    _share("pairwise/*/*/win_rate", "wins and half of the ties among all rows"),
+    _share("pairwise/*/*/win_rate_se", "standard error of the win rate over rows"),
+    _share("pairwise/*/*/win_rate_low", "lower end of the win rate's bootstrap interval"),
+    _share("pairwise/*/*/win_rate_high", "upper end of the win rate's bootstrap interval"),
+    _share("pairwise/*/*/strict", "wins among all rows"),
+    _share("pairwise/*/*/decided", "wins among the rows that are no tie"),
+    Metric("pairwise/*/*/wins", "items", 0, None, "rows won in both orders, or in one with a tie in the other"),
+    Metric("pairwise/*/*/ties", "items", 0, None, "rows that neither model won"),
+    Metric("pairwise/*/*/losses", "items", 0, None, "rows lost in both orders, or in one with a tie in the other"),
+    _share("pairwise/*/*/first_chosen", "verdicts for the text shown first, ties apart; 0.5 without position bias"),
+    _share("pairwise/*/*/consistent", "rows whose two verdicts agree"),
+    _share("pairwise/*/*/longer_chosen", "decided rows of unequal length that the longer text won"),
+    Metric("pairwise/*/*/length", "characters", 0, None, "mean length of the model's texts"),
+    Metric("pairwise/*/*/against_length", "characters", 0, None, "mean length of the opponent's texts"),
+    _tokens("pairwise/*/*/prompt_tokens", "tokens that the judge read"),
+    _tokens("pairwise/*/*/completion_tokens", "tokens that the judge wrote"),
+    Metric("pairwise/*/*/cost", "currency", 0, None, "price of the judge's answers"),
+    # AlpacaEval 2 and Arena-Hard v2 (reports/alpaca-eval, reports/arena-hard): a judge compares answers with a baseline's.
+    Metric("alpaca-eval/items", "items", 1, None, "instructions, all of them judged"),
+    _share("alpaca-eval/win_rate", "mean preference for the model over the baseline"),
+    _share("alpaca-eval/length_controlled", "the same, were the answers as long as the baseline's"),
+    _share("alpaca-eval/*_se", "standard error of the rate over instructions"),
+    _share("alpaca-eval/extreme", "1 where length control moved the rate so far that its fit should be doubted"),
+    Metric("alpaca-eval/length", "characters", 0, None, "mean length of the model's answers"),
+    Metric("alpaca-eval/baseline_length", "characters", 0, None, "mean length of the baseline's answers"),
+    Metric("alpaca-eval/weight/*", "weight", None, None, "of the length-control model: length, difficulty, constant"),
+    _share("arena-hard/win_rate", "that of the hard prompts where they were played, else of the first category"),
+    _share("arena-hard/*/win_rate", "mean score of a category's games, strong verdicts three times"),
+    _share("arena-hard/*/style_controlled", "the same at the baseline's length and markdown, median of the bootstraps"),
+    _share("arena-hard/*/*_low", "5th percentile of the rate's bootstraps"),
+    _share("arena-hard/*/*_high", "95th percentile of the rate's bootstraps"),
+    Metric("arena-hard/*/prompts", "prompts", 0, None, "prompts with two verdicts"),
+    Metric("arena-hard/*/dropped", "prompts", 0, None, "prompts left out, since a game has no verdict"),
+    *(
+        metric
+        for name in ("alpaca-eval", "arena-hard")
+        for metric in (
+            Metric(f"{name}/games", "games", 0, None, "comparisons that the judge was asked for"),
+            Metric(f"{name}/no_verdict", "games", 0, None, "comparisons without a verdict"),
+            _share(f"{name}/ties", "ties among the verdicts"),
+            _share(f"{name}/first_chosen", "verdicts for the text shown first, ties apart; 0.5 without position bias"),
+            _share(f"{name}/truncated", "answers cut off at the length limit"),
+            _tokens(f"{name}/prompt_tokens", "tokens that the judge read"),
+            _tokens(f"{name}/completion_tokens", "tokens that the judge wrote"),
+            Metric(f"{name}/cost", "currency", 0, None, "price of the judge's answers"),
+        )
+    ),
     Metric("eval/*/*_se", "as the metric", 0, None, "standard error of the metric over items"),
     Metric("eval/*/first/*_se", "as the metric", 0, None, "standard error of the metric over items"),
     Metric("eval/*/sampled/*_se", "as the metric", 0, None, "standard error of the metric over items"),

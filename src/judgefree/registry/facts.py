@@ -93,6 +93,19 @@ def reports_of(root: Path, name: str) -> dict[str, dict[str, Any]]:
     return found
 
 
+def pairs_of(root: Path, name: str) -> dict[str, dict[str, Any]]:
+    """Pair -> manifest of the comparisons of the model with others; one of an earlier model of that name is passed over."""
+    content = model_sha256(root, name)
+    found = {
+        path.parent.name: read_json(path) for path in sorted((root / "reports" / "pairwise").glob(f"[!.]*/{MANIFEST}"))
+    }
+    return {
+        pair: facts
+        for pair, facts in found.items()
+        if facts["pair"]["model"] == name and facts["model_sha256"] == content
+    }
+
+
 def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in nested.items():

@@ -19,8 +19,9 @@ from scipy.stats import norm
 from judgefree.config import Compare, Gates
 from judgefree.errors import JudgefreeError
 from judgefree.evaluation.compare import align
+from judgefree.evaluation.maths import UNGRADED_LIMIT
+from judgefree.evaluation.measures import are_texts, item_scores
 from judgefree.evaluation.statistics import Interval, bootstrap_means, difference
-from judgefree.evaluation.suites import UNGRADED_LIMIT
 
 Decision = Literal["PROMOTE", "HOLD", "REJECT"]
 
@@ -52,7 +53,7 @@ class Guard:
 class Judgement:
     """What the items say. better, worse: items on which the candidate scored higher, lower; items_needed: how many
     the reason asks for, None where more would not help or these are enough; ungraded: the shares of the
-    measured completions on which the grader gave up, the candidate's and the other's."""
+    measured completions on which the grader gave up, the candidate's and the other's; None of texts, which need none."""
 
     decision: Decision
     reason: str
@@ -64,7 +65,7 @@ class Judgement:
     worse: int
     items_needed: int | None
     guards: list[Guard]
-    ungraded: tuple[float, float]
+    ungraded: tuple[float, float] | None
 
 
 @dataclass(frozen=True)
@@ -103,22 +104,26 @@ def judge(suite: str, candidate: Report, reference: Report, gates: Gates, compar
     """
     aligned = align(suite, {"the candidate": candidate.items, "the model that stands": reference.items})
     new, old = aligned.values()
-    scores = {"new": _scores(new, gates.measure, suite)[None], "old": _scores(old, gates.measure, suite)[None]}
+    texts = are_texts(candidate.items)
+    measure = gates.measure_of(texts)
+    scores = {"new": _scores(new, measure, suite)[None], "old": _scores(old, measure, suite)[None]}
     means = bootstrap_means(scores, compare.resamples, compare.seed)
     gain = difference(scores["new"], scores["old"], means["new"], means["old"], compare.confidence)
     paired = (scores["new"] - scores["old"])[0]
     needed = items_needed(paired, gates.margin, compare.confidence)
-    prefix = "" if gates.measure == "pass@1" else "sampled/"
-    guards = _guards(candidate.metrics, reference.metrics, prefix, gates)
-    ungraded = candidate.metrics[f"{prefix}ungraded"], reference.metrics[f"{prefix}ungraded"]
+    prefix = "sampled/" if measure.startswith("sampled/") else ""
+    guards = _guards(candidate.metrics, reference.metrics, prefix, "empty" if texts else "unparsed", gates)
     decision, reason, asked = _decide(len(paired), gain, needed, guards, gates)
-    if max(ungraded) > UNGRADED_LIMIT:
+    ungraded = None
+    if not texts:
+        ungraded = candidate.metrics[f"{prefix}ungraded"], reference.metrics[f"{prefix}ungraded"]
+    if ungraded and max(ungraded) > UNGRADED_LIMIT:
         asked = None  # more items of that kind would show nothing
         shares = f"{ungraded[0]:.2%} of the candidate's completions and {ungraded[1]:.2%} of the other's"
         decision = "HOLD"
         reason = f"the grader gave up on {shares}, more than {UNGRADED_LIMIT:.0%}; raise grading.timeout_s"
     return Judgement(
-        decision, reason, gates.measure, len(paired), (float(scores["new"].mean()), float(scores["old"].mean())), gain,
+        decision, reason, measure, len(paired), (float(scores["new"].mean()), float(scores["old"].mean())), gain,
         int((paired > 0).sum()), int((paired < 0).sum()), asked, guards, ungraded,
     )  # fmt: skip
 
@@ -155,18 +160,21 @@ def _decide(
 
 
 def _scores(items: pd.DataFrame, measure: str, suite: str) -> NDArray[np.float64]:
-    if measure == "pass@1":
-        return items["correct"].to_numpy(np.float64)
-    if (items["n_samples"] == 0).any():
-        raise JudgefreeError(f"gates.measure is {measure} and suite {suite} draws no samples",
-                             f"set suites.{suite}.samples, or gates.measure: pass@1")  # fmt: skip
-    return (items["n_correct"] / items["n_samples"]).to_numpy(np.float64)
+    scores = item_scores(items)
+    if measure not in scores:
+        sampled, plain = measure.startswith("sampled/"), next(iter(scores))
+        raise JudgefreeError(
+            f"gates.measure is {measure} and suite {suite} {'draws no samples' if sampled else 'does not measure it'}",
+            f"set gates.measure: {plain}" + (f", or suites.{suite}.samples" if sampled else ""),
+        )
+    return scores[measure]
 
 
-def _guards(new: Mapping[str, float], old: Mapping[str, float], prefix: str, gates: Gates) -> list[Guard]:
-    unparsed, truncated, length = (f"{prefix}{name}" for name in ("unparsed", "truncated", "length"))
+def _guards(new: Mapping[str, float], old: Mapping[str, float], prefix: str, mute: str, gates: Gates) -> list[Guard]:
+    """mute: the share of the completions without an answer, as this kind of suite calls it."""
+    unread, truncated, length = (f"{prefix}{name}" for name in (mute, "truncated", "length"))
     return [
-        Guard(unparsed, new[unparsed], old[unparsed], new[unparsed] - old[unparsed], gates.max_unparsed_rise),
+        Guard(unread, new[unread], old[unread], new[unread] - old[unread], gates.max_unparsed_rise),
         Guard(truncated, new[truncated], old[truncated], new[truncated] - old[truncated], gates.max_truncated_rise),
         Guard(length, new[length], old[length], new[length] / old[length], gates.max_length_ratio),
     ]
@@ -179,8 +187,10 @@ def _table(judged: Judgement) -> list[str]:
         f"| {judged.measure} | {new:.4f} | {old:.4f} | {judged.gain.value:+.4f} [{low:+.4f}, {high:+.4f}] | lower bound |",
         *(f"| {g.name} | {g.candidate:.4g} | {g.reference:.4g} | {g.change:.4g} | "
           f"at most {g.limit:g}: {'held' if g.held else 'broken'} |" for g in judged.guards),
-        f"| ungraded | {judged.ungraded[0]:.4g} | {judged.ungraded[1]:.4g} | | each at most {UNGRADED_LIMIT:g} |",
     ]  # fmt: skip
+    if judged.ungraded:
+        shares = " | ".join(f"{share:.4g}" for share in judged.ungraded)
+        rows.append(f"| ungraded | {shares} | | each at most {UNGRADED_LIMIT:g} |")
     return [
         "| measure | candidate | reference | change | limit |", "| --- | --: | --: | --: | --- |", *rows, "",
         f"{judged.items} items: {judged.better} better, {judged.worse} worse."

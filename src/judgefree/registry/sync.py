@@ -11,17 +11,19 @@ import pyarrow.parquet as pq
 from mlflow.entities import Run
 
 from judgefree.evaluation import plots
-from judgefree.files import MANIFEST, key_of, read_json, sha256_file
+from judgefree.files import MANIFEST, key_of, read_json
 from judgefree.registry.catalogue import markdown, split_finite
-from judgefree.registry.facts import ModelFacts, read_model, reports_of
+from judgefree.registry.facts import ModelFacts, pairs_of, read_model, reports_of
 from judgefree.registry.runs import Rows, log_dataset, log_latest, log_rows, open_run, step_times
 from judgefree.registry.store import Store, find_run, open_store
 from judgefree.registry.tables import log_tables
-from judgefree.training.history import VALIDATION
+from judgefree.registry.transcript import questions_of, records_of, transcript
+from judgefree.training.history import VALIDATIONS
 
 SYNCED = "judgefree.synced"
-LAYOUT = 3  # of what a run in MLflow holds; a higher number makes every run be written again
-CURVES = (VALIDATION, "reward")
+LAYOUT = 4  # of what a run in MLflow holds; a higher number makes every run be written again
+CURVES = (*VALIDATIONS, "reward")
+WITH_TRANSCRIPT = ("spyrl", "srrl")  # methods whose completions are read in each other's context
 
 
 def sync(root: Path) -> dict[str, str]:
@@ -37,11 +39,12 @@ def sync(root: Path) -> dict[str, str]:
 def sync_model(store: Store, name: str) -> bool:
     """One model's run; False where MLflow has all of it already."""
     root, model = store.root, read_model(store.root, name)
-    reports = reports_of(root, name)
+    reports, pairs = reports_of(root, name), pairs_of(root, name)
     work = root / ".work" / "train" / model.key
     content = key_of(
-        LAYOUT, read_json(root / "models" / name / MANIFEST), {suite: facts["key"] for suite, facts in reports.items()}
-    )
+        LAYOUT, read_json(root / "models" / name / MANIFEST), {suite: facts["key"] for suite, facts in reports.items()},
+        *([{pair: facts["key"] for pair, facts in pairs.items()}] if pairs else []),
+    )  # fmt: skip
     with store.locked(f"sync-{name}"):
         run = find_run(store, model.key, name)
         if run and run.data.tags.get(SYNCED) == content:
@@ -52,8 +55,12 @@ def sync_model(store: Store, name: str) -> bool:
             _log_collapse(store, run, read_json(history.parent / MANIFEST))
         for suite, facts in reports.items():
             _log_report(store, run, model, suite, facts)
+        for pair, facts in pairs.items():
+            _log_pair(store, run, model, pair, facts["pair"])
         items = {suite: root / "reports" / "runs" / name / suite / "items.parquet" for suite in reports}
-        log_tables(store, run, root / "models" / name, _questions(root, model), items)
+        log_tables(store, run, root / "models" / name, questions_of(root, model), items)
+        if model.method in WITH_TRANSCRIPT and (records := records_of(root / "models" / name)):
+            store.client.log_text(run.info.run_id, transcript(root, model, records), "transcript.html")
         names = store.client.get_run(run.info.run_id).data.metrics
         store.client.log_text(run.info.run_id, markdown(names), "metrics.md")
         store.client.set_terminated(run.info.run_id, "FAILED" if model.status == "collapsed" else "FINISHED")
@@ -86,14 +93,6 @@ def _log_collapse(store: Store, run: Run, manifest: Mapping[str, Any]) -> None:
     log_latest(store, run, {f"collapse/{name}": value for name, value in facts.items()}, manifest["steps"])
 
 
-def _questions(root: Path, model: ModelFacts) -> dict[str, str]:
-    """Question by id of the training rows, where data/ still holds those that the model was trained on."""
-    path = root / "data" / str(model.dataset) / "train.parquet"
-    if not path.is_file() or sha256_file(path) != model.data_sha256.get("train.parquet"):
-        return {}
-    return {row["id"]: row["question"] for row in pq.read_table(path, columns=["id", "question"]).to_pylist()}
-
-
 def _log_report(store: Store, run: Run, model: ModelFacts, suite: str, facts: Mapping[str, Any]) -> None:
     folder = store.root / "reports" / "runs" / model.name / suite
     metrics = read_json(folder / "metrics.json")
@@ -102,3 +101,14 @@ def _log_report(store: Store, run: Run, model: ModelFacts, suite: str, facts: Ma
         store.client.log_artifact(run.info.run_id, str(folder / file), f"evaluation/{suite}")
     dataset = facts["suite"]["dataset"]
     log_dataset(store, run, dataset, "test.parquet", facts["test_sha256"], "evaluation")
+
+
+def _log_pair(store: Store, run: Run, model: ModelFacts, name: str, pair: Mapping[str, Any]) -> None:
+    """Under the name of what it was compared with and by whom: models that met the same opponent share a metric, and no two
+    judges do."""
+    folder = store.root / "reports" / "pairwise" / name
+    prefix = f"pairwise/{pair['suite']}/{pair['against']}-by-{pair['judge']}"
+    metrics = read_json(folder / "metrics.json")
+    log_latest(store, run, {f"{prefix}/{metric}": value for metric, value in metrics.items()}, model.selected_step)
+    for file in ("metrics.json", "items.parquet", MANIFEST):
+        store.client.log_artifact(run.info.run_id, str(folder / file), f"pairwise/{name}")

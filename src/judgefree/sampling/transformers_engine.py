@@ -1,7 +1,8 @@
 """Sampling on Transformers' public cache calls, without vLLM.
 
-Three things make it faster than `generate` on ragged rollouts: a prompt is read once for all its samples, a finished
-row leaves the batch at once, and only the last position's logits are computed.
+Three things make it faster than `generate` on ragged rollouts: a prompt is read once for all its samples and for those of
+equal prompts (players who are told the same), a finished row leaves the batch at once, and only the last position's logits
+are computed.
 
 Every row draws from a random stream of its own, seeded by (seed, step, prompt key, sample): neither the other rows,
 nor the batch size, nor the order of the prompts changes a row's tokens, and any prompt can be sampled again alone.
@@ -68,9 +69,12 @@ def sample(
     limits = token_limits(prompts, settings.max_completion_tokens, max_positions(model))
     if not greedy:
         check_keys(prompts)
+    first: dict[tuple[int, ...], int] = {}  # equal prompts are read once, whatever their keys
+    for index, prompt in enumerate(prompts):
+        first.setdefault(tuple(prompt.ids), index)
     rows = [
-        Row(index, limit, None if greedy else _stream(model.device, seed, step, *prompt.key, i))
-        for index, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
+        Row(first[tuple(prompt.ids)], limit, None if greedy else _stream(model.device, seed, step, *prompt.key, i))
+        for prompt, limit in zip(prompts, limits, strict=True)
         for i in range(n)
     ]
     ended = _end_test(tokenizer, eos_ids, stop)

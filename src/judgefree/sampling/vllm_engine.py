@@ -64,7 +64,7 @@ class VllmEngine:
         for a prompt that is empty or too long, and when the engine's weights are not the trainer's.
         """
         if self._copied_step != self.trainer.state.global_step:
-            self._copy_weights(prompts[0].ids, settings.temperature)
+            self._copy_weights(prompts[0].ids if prompts else sorted(self.eos_ids)[:1], settings.temperature)
         check_keys(prompts)
         limits = token_limits(prompts, settings.max_completion_tokens, self.generation.max_model_length)
         rows = [(prompt, limit, i) for prompt, limit in zip(prompts, limits, strict=True) for i in range(n)]

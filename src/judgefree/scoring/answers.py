@@ -69,6 +69,13 @@ def extract(text: str, where: Where) -> str | None:
     return _content(text, _final_span(text, where))
 
 
+def last_box(text: str) -> str | None:
+    """What the last `\\boxed{...}` that closes holds, "" where that is nothing; None without one. Of nested ones the
+    innermost counts. Time is linear in the text."""
+    closed = [(start, end) for start, end in _boxes(text) if end is not None]
+    return text[slice(*max(closed))].strip() if closed else None
+
+
 def _content(text: str, span: tuple[int, int] | None) -> str | None:
     return text[slice(*span)].strip() or None if span else None
 

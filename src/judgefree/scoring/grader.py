@@ -18,17 +18,15 @@ import re
 import resource
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from multiprocessing import context, popen_spawn_posix, spawn
 from typing import Any, Literal
 
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from judgefree.errors import JudgefreeError
-from judgefree.processes import die_with
+from judgefree.processes import Spawn, die_with
 from judgefree.scoring.answers import canonical_key, is_formula, is_settled
 
 Verdict = Literal["correct", "wrong", "unparsed", "timeout", "error"]
@@ -61,6 +59,11 @@ class Grader:
 
     def __enter__(self) -> "Grader":
         return self
+
+    @property
+    def workers(self) -> int:
+        """Processes that work at a time, also for scoring of another kind beside the grader."""
+        return self._workers
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -114,7 +117,7 @@ class Grader:
             if self._pool is None or not self._pool.active:
                 # one more than work at a time: it takes the next row while a killed one is being replaced
                 count = self._workers + 1
-                pool = ProcessPool(count, initializer=_enter_worker, initargs=(os.getpid(),), context=_Spawn())
+                pool = ProcessPool(count, initializer=_enter_worker, initargs=(os.getpid(),), context=Spawn())
                 started = threading.Event()
 
                 # Linux ends a child when the *thread* that made it ends, and grade may be called from a short-lived one
@@ -217,46 +220,3 @@ def _readable(gold: str) -> Verdict:
         return "correct" if _parse(gold) else "unparsed"
     except Exception:  # as above
         return "error"
-
-
-# ------------------------------------------------------------------------------------------- how a worker is started
-
-
-class _Popen(popen_spawn_posix.Popen):
-    def _launch(self, process_obj: Any) -> None:
-        with _without_main():
-            super()._launch(process_obj)  # type: ignore[misc]  # the type stubs do not know it
-
-
-class _Process(context.SpawnProcess):
-    @staticmethod
-    def _Popen(process_obj: Any) -> _Popen:
-        return _Popen(process_obj)
-
-
-class _Spawn(context.SpawnContext):
-    Process = _Process
-
-
-_launching = threading.Lock()
-
-
-@contextmanager
-def _without_main() -> Iterator[None]:
-    """Spawned children import the parent's main module first; a training program would cost each worker seconds and
-    hundreds of megabytes. For spawns of this thread, leave it out."""
-    original, thread = spawn.get_preparation_data, threading.get_ident()
-
-    def preparation(name: str) -> dict[str, Any]:
-        data = original(name)
-        if threading.get_ident() == thread:
-            data.pop("init_main_from_name", None)
-            data.pop("init_main_from_path", None)
-        return data
-
-    with _launching:
-        spawn.get_preparation_data = preparation
-        try:
-            yield
-        finally:
-            spawn.get_preparation_data = original

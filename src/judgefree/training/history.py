@@ -1,10 +1,13 @@
 """What a run measured, step by step: the rows of history.parquet, and which checkpoint the run hands on."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 VALIDATION = "validation/pass@1"
+VALIDATION_TEXT = "validation/rouge_l"  # of a run whose task's answers are texts, in the place of the other
+VALIDATIONS = (VALIDATION, VALIDATION_TEXT)
 OWN_SIGNAL = "own_signal"  # at checkpoints: the mean of ROLLOUT_SIGNAL since the checkpoint before
 ROLLOUT_SIGNAL = "own_signal/rollout"  # what a method without labels says of each rollout
 
@@ -67,12 +70,17 @@ def signal_of(history: History, rule: str) -> str:
     """The metric by which a run's best checkpoint is known: validation where the rule says so, or where the method has no
     signal of its own."""
     own = any(OWN_SIGNAL in row for row in history.rows.values())
-    return OWN_SIGNAL if own and rule != "validation" else VALIDATION
+    return OWN_SIGNAL if own and rule != "validation" else validation_of(history.rows)
+
+
+def validation_of(rows: Mapping[int, Mapping[str, float | None]]) -> str:
+    """The metric that a run validates by, as its rows have it; pass@1 where nothing was measured."""
+    return VALIDATION_TEXT if any(VALIDATION_TEXT in row for row in rows.values()) else VALIDATION
 
 
 def selected_step(history: History, rule: str, last_step: int) -> int:
     """The step whose weights the run hands on: best validation, best own signal (first of equals), or the last."""
-    metric = {"validation": VALIDATION, "own_signal": OWN_SIGNAL}.get(rule)
+    metric = {"validation": validation_of(history.rows), "own_signal": OWN_SIGNAL}.get(rule)
     best = history.best(metric) if metric else None
     return last_step if best is None else best
 

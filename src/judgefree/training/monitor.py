@@ -2,10 +2,11 @@
 
 Signatures of collapse differ (papers: certainty alone loses entropy and length, a vote alone drifts with rising entropy
 and length), so several measures are watched, each against where the run started or against a fixed limit. None but
-validation pass@1 needs a label. The limits are the section `training.monitor` of the parameters.
+validation needs a label. The limits are the section `training.monitor` of the parameters.
 
-The paper's figures of collapse (RLIF, Table 3) are taken over the checkpoints' greedy validation pass@1: peak, the first
-checkpoint that reaches it, the first later one below half of it, and what is left at the end as a share of the peak.
+The paper's figures of collapse (RLIF, Table 3) are taken over the checkpoints' greedy validation (pass@1, or ROUGE-L where
+answers are texts): peak, the first checkpoint that reaches it, the first later one below half of it, and what is left at
+the end as a share of the peak.
 """
 
 import math
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from judgefree.config import Monitor
-from judgefree.training.history import VALIDATION
+from judgefree.training.history import validation_of
 
 Rows = Mapping[int, Mapping[str, float]]
 
@@ -47,6 +48,7 @@ RULES = (
     Rule("repetition_high", "completions/repetition", "above", False),
     Rule("clipped_high", "completions/clipped_ratio", "above", False),
     Rule("unparsed_high", "completions/unparsed_ratio", "above", False),
+    Rule("unreadable_votes_high", "votes/unreadable", "above", False),
     Rule("kl_high", "kl", "above", False),
     Rule("grad_norm_high", "grad_norm", "above", True),
 )
@@ -63,14 +65,16 @@ def alarms(rows: Rows, limits: Monitor) -> list[str]:
     for rule in RULES:
         measured = [row.get(rule.metric, math.nan) for _, row in sorted(rows.items()) if ROLLOUT in row]
         values = [value for value in measured if math.isfinite(value)]
-        if len(values) < limits.window * (1 + rule.relative):
+        limit = getattr(limits, rule.name)
+        if limit is None or len(values) < limits.window * (1 + rule.relative):
             continue
-        limit, now = getattr(limits, rule.name), float(np.mean(values[-limits.window :]))
+        now = float(np.mean(values[-limits.window :]))
         if rule.relative:
             limit *= float(np.mean(values[: limits.window]))
         if now < limit if rule.side == "below" else now > limit:
             standing.append(rule.name)
-    scores = [row[VALIDATION] for step, row in sorted(rows.items()) if step > 0 and VALIDATION in row]
+    metric = validation_of(rows)
+    scores = [row[metric] for step, row in sorted(rows.items()) if step > 0 and metric in row]
     if len(scores) > 1 and scores[-1] < limits.validation_low * max(scores):
         standing.append("validation_low")
     return standing
@@ -93,9 +97,10 @@ def alarm_counts(rows: Rows) -> dict[str, int]:
 
 
 def collapse_facts(rows: Rows) -> dict[str, Any] | None:
-    """Peak, peak_step, collapse_step and retention of validation pass@1 over the checkpoints, None where it was never
+    """Peak, peak_step, collapse_step and retention of the validation over the checkpoints, None where it was never
     measured. Step 0 is no checkpoint. Retention is None where the peak is 0."""
-    scores = [(step, row[VALIDATION]) for step, row in sorted(rows.items()) if step > 0 and VALIDATION in row]
+    metric = validation_of(rows)
+    scores = [(step, row[metric]) for step, row in sorted(rows.items()) if step > 0 and metric in row]
     if not scores:
         return None
     peak = max(value for _, value in scores)

@@ -9,7 +9,7 @@ import logging
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,16 +23,15 @@ from transformers.utils import logging as hf_logging
 from judgefree import methods
 from judgefree.config import PromptFormat, Run, Training
 from judgefree.data.splits import load_split
-from judgefree.episodes import Completion, Example, Method, Prompt, Rollout
+from judgefree.episodes import Method, Rollout
 from judgefree.errors import JudgefreeError
 from judgefree.files import MANIFEST, code_hash, key_of, publish, read_json, require_space, seal, verify, writing
-from judgefree.scoring.answers import final_answer
 from judgefree.scoring.grader import Grader
 from judgefree.training.arguments import episode_arguments, lora_config
 from judgefree.training.callbacks import STATE, TENSORS, LiveLog, RunCallback, RunState, has_ended, load_run_state
 from judgefree.training.checkpoints import newest_valid, step_of
 from judgefree.training.engines import make_engine
-from judgefree.training.history import VALIDATION, selected_step, signal_of
+from judgefree.training.history import selected_step, signal_of
 from judgefree.training.launch import STOPPED
 from judgefree.training.lock import alone_in
 from judgefree.training.monitor import alarm_counts, collapse_facts
@@ -42,6 +41,7 @@ from judgefree.training.records import Records
 from judgefree.training.space import space_held, space_of
 from judgefree.training.supervised import sft_trainer
 from judgefree.training.trainer import EpisodeTrainer
+from judgefree.training.validation import require_answers, validation_scores
 
 log = logging.getLogger(__name__)
 hf_logging.disable_progress_bar()  # loading and saving take no time worth a bar
@@ -49,7 +49,8 @@ warnings.filterwarnings("ignore", message=".*gradient_checkpointing.*", category
 
 PACKAGE = Path(__file__).parents[1]
 SHARED_CODE = (
-    "advantages.py", "data/splits.py", "data/tables.py", "episodes.py", "files.py", "prompting.py", "sampling", "scoring",
+    "advantages.py", "data/splits.py", "data/tables.py", "episodes.py", "files.py", "judging/answers.py",
+    "judging/endpoint.py", "judging/judges.py", "judging/words.py", "prompting.py", "rlsvr", "sampling", "scoring",
     "training",
 )  # fmt: skip
 
@@ -188,10 +189,12 @@ def run_trainer(job: Job, options: Any, grader: Grader, standing: Standing, live
         from judgefree.sampling.vllm_engine import require_vllm
 
         require_vllm()
-    tokenizer = AutoTokenizer.from_pretrained(job.start, local_files_only=True, padding_side="left")
-    model = load_policy(job.start, job.training)
     examples = load_split(job.data, "train")
     validation = load_split(job.data, "validation", limit=job.training.validation_items)
+    if job.run.select == "validation":
+        require_answers(job.name, job.run.dataset, validation, job.prompt)
+    tokenizer = AutoTokenizer.from_pretrained(job.start, local_files_only=True, padding_side="left")
+    model = load_policy(job.start, job.training)
     method: Method | None = None
     trainer: Any = None
 
@@ -214,7 +217,10 @@ def run_trainer(job: Job, options: Any, grader: Grader, standing: Standing, live
         )
     else:
         method = methods.METHODS[job.run.method](
-            options, methods.Setting(job.training, job.prompt, grader, job.run.seed, job.texts, job.models)
+            options,
+            methods.Setting(
+                job.training, job.prompt, grader, job.run.seed, texts=job.texts, root=job.root, models=job.models
+            ),
         )
         method.load_state_dict(standing.method_state)
 
@@ -259,33 +265,6 @@ def policy_of(trainer: Any, job: Job, tokenizer: Any) -> TrainedPolicy:
         return trainer.policy
     engine: Engine = make_engine(trainer, job.training, job.prompt)
     return TrainedPolicy(tokenizer, job.prompt, job.training, job.run.seed, engine, lambda turns: [])
-
-
-def validation_scores(
-    policy: TrainedPolicy, examples: Sequence[Example], prompt: PromptFormat, grader: Grader
-) -> dict[str, float]:
-    """Greedy pass@1 and mean length in tokens on held-out training rows; empty where there are none with gold.
-
-    Rows on which the grader gives up twice are left out of pass@1 and their share is told.
-    """
-    gold = [example for example in examples if example.answer is not None]
-    if not gold:
-        return {}
-    completions: list[Completion] = policy.greedy(
-        [Prompt(policy.encode(example.question), (example.id, "validation", 0)) for example in gold]
-    )
-    answers = [final_answer(completion, prompt.answer) for completion in completions]
-    pairs = [(str(example.answer), answer) for example, answer in zip(gold, answers, strict=True)]
-    verdicts = grader.grade(pairs)
-    again = [row for row, verdict in enumerate(verdicts) if verdict in ("timeout", "error")]
-    for row, verdict in zip(again, grader.grade([pairs[row] for row in again]), strict=True):
-        verdicts[row] = verdict
-    judged = [verdict for verdict in verdicts if verdict not in ("timeout", "error")]
-    return {
-        VALIDATION: judged.count("correct") / len(judged) if judged else 0.0,
-        "validation/ungraded": 1 - len(judged) / len(gold),
-        "validation/mean_length": sum(len(completion.ids) for completion in completions) / len(gold),
-    }
 
 
 def publish_run(job: Job, standing: Standing) -> None:

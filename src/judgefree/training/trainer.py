@@ -248,7 +248,7 @@ class EpisodeTrainer(GRPOTrainer):
     def _log_rollout(self, rollout: Rollout) -> None:
         """The rollout of all processes in numbers. A reward that is nowhere finite spoils the rollout's updates."""
         sampled = [turn for turn in rollout.turns if turn.imitation_weight == 0.0]
-        watched = [turn for turn in sampled if rollout.watched in (None, turn.role)]
+        watched = [turn for turn in [*sampled, *rollout.untrained] if rollout.watched in (None, turn.role)]
         dead = self.policy.gather([turn.dead for turn in sampled])
         everyone = self.policy.gather([(len(turn.completion_ids), turn.finish_reason == "length") for turn in watched])
         metrics = {}

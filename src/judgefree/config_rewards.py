@@ -1,0 +1,47 @@
+"""The section `reward_benchmarks` of params.yaml: how reward models are judged, and by which sets of pairs."""
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from judgefree.config import Count, Seed, Strict
+from judgefree.pinned import require_commit
+
+SetName = Literal[
+    "reward_bench", "reward_bench_2", "rm_bench", "ppe_preference", "ppe_mmlu_pro", "ppe_math", "ppe_gpqa", "ppe_ifeval",
+    "ppe_mbpp_plus", "judge_bench", "judge_bench_claude", "llmbar", "xstest",
+]  # fmt: skip
+
+
+class Place(Strict):
+    """Where a set is read from: a repository of the hub at a commit, or a folder in its layout; where JUDGEFREE_MIRROR
+    is set, it goes before the hub, and a set without id is read from nowhere else."""
+
+    id: str | None = None
+    revision: str | None = None
+
+    @model_validator(mode="after")
+    def _pinned(self) -> "Place":
+        if self.id is not None:
+            require_commit("revision", self.id, self.revision)
+        return self
+
+
+class RewardBenchmarks(Strict):
+    """max_tokens: longer conversations are cut. tokens_per_batch: rows times longest row. seed: of the random ruler.
+    partial: sets with fewer rows than were published, or without some of their subsets, are scored by what is there;
+    without it they are refused."""
+
+    max_tokens: Count
+    tokens_per_batch: Count
+    device: Literal["auto", "cpu", "cuda"]
+    precision: Literal["fp32", "bf16"]
+    seed: Seed
+    partial: Literal[True] | None = None
+    sets: dict[SetName, Place]
+
+    @model_validator(mode="after")
+    def _some(self) -> "RewardBenchmarks":
+        if not self.sets:
+            raise ValueError("sets: none named; add one, or remove the section")
+        return self

@@ -1,0 +1,1 @@
+"""Judges of texts, and what is made of their verdicts."""

@@ -1,0 +1,1 @@
+"""Benchmarks that judge a reward model: loaders, scoring rules, rulers, reports. docs/reward-benchmarks.md says more."""

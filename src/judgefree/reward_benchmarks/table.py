@@ -1,0 +1,54 @@
+"""The metrics of one reward model as a Markdown table, the rulers beside it. Percent with standard errors."""
+
+from collections.abc import Mapping
+
+from judgefree.reward_benchmarks.rulers import rulers
+
+_FACTS = ("items", "excluded", "coverage", "truncated")
+_HEADER = ["", "this model", "longest", "shortest", "random"]
+
+
+def markdown(name: str, metrics: Mapping[str, float]) -> str:
+    """A section per benchmark, then the averages."""
+    parts = [f"# {name} as a reward model", "Percent ± standard error; docs/reward-benchmarks.md says by which rules."]
+    benchmarks = dict.fromkeys(key.split("/")[1] for key in metrics if key.endswith("/items"))
+    for benchmark in benchmarks:
+        prefix = f"benchmark/{benchmark}/"
+        scores = sorted((key.removeprefix(prefix) for key in metrics if key.startswith(prefix)), key=_order)
+        parts += [f"## {benchmark}", _coverage(prefix, metrics)]
+        parts.append(_grid(metrics, [(score, f"{benchmark}/{score}") for score in scores if score not in _FACTS]))
+    means = [key.removeprefix("benchmark/") for key in metrics if key.startswith("benchmark/") and key.count("/") == 1]
+    if means:
+        parts += ["## Over benchmarks", _grid(metrics, [(mean, mean) for mean in means])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _order(score: str) -> tuple[int, str]:
+    """The whole first, then its sections, then what is finer."""
+    return score.count("/"), score
+
+
+def _coverage(prefix: str, metrics: Mapping[str, float]) -> str:
+    """How many items, of how many published rows, and how many texts were cut."""
+    says = [f"{metrics[prefix + 'items']:,.0f} items"]
+    if excluded := metrics[prefix + "excluded"]:
+        says.append(f"{excluded:,.0f} rows left out by rule")
+    if (coverage := metrics.get(prefix + "coverage")) is not None and coverage < 1:
+        says.append(f"{coverage:.1%} of the published rows")
+    if truncated := metrics.get(prefix + "truncated"):
+        says.append(f"{truncated:.1%} of the texts cut")
+    return "; ".join(says) + "."
+
+
+def _grid(metrics: Mapping[str, float], rows: list[tuple[str, str]]) -> str:
+    lines = [_HEADER, ["---", *["---:"] * (len(_HEADER) - 1)]]
+    for label, key in rows:
+        if not key.endswith("_se"):
+            names = [f"benchmark/{key}", *(f"ruler/{ruler}/{key}" for ruler in rulers(0))]
+            lines.append([label.removeprefix("section/"), *(_cell(metrics, name) for name in names)])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _cell(metrics: Mapping[str, float], name: str) -> str:
+    error = metrics.get(f"{name}_se")
+    return f"{metrics[name]:.1%}".rstrip("%") + (f" ± {error:.1%}".rstrip("%") if error is not None else "")
