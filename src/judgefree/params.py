@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError, model_validator
+from pydantic import ValidationError, model_validator
 
 from judgefree.config import Compare, Count, Gates, Grading, Pipeline, PromptFormat, Run, Strict, Suite, Training
 from judgefree.config_benchmarks import AlpacaEval, ArenaHard
@@ -16,6 +16,7 @@ from judgefree.config_reward_models import RewardModelSettings
 from judgefree.config_rewards import RewardBenchmarks
 from judgefree.errors import JudgefreeError
 from judgefree.files import sha256_file
+from judgefree.refusals import refusals
 from judgefree.texts import read_mapping, read_texts
 
 DATA_PARALLEL = ("NO", "MULTI_CPU", "MULTI_GPU")  # accelerate's kinds that leave each process the whole model
@@ -246,7 +247,7 @@ class Params(Strict):
         try:
             return Training.model_validate(merged)
         except ValidationError as error:
-            raise ValueError("; ".join(_messages(error, Training, f"runs.{run}.training"))) from error
+            raise ValueError("; ".join(refusals(error, Training, f"runs.{run}.training"))) from error
 
     def ancestry(self, name: str) -> list[str]:
         """Names from `name` down to its base, e.g. [rlvr, warmup, tiny]; refuses a cycle."""
@@ -276,7 +277,7 @@ def parse_params(raw: Mapping[str, Any], origin: str) -> Params:
     try:
         return Params.model_validate(raw)
     except ValidationError as error:
-        raise JudgefreeError(f"{origin} is refused:\n  - " + "\n  - ".join(_messages(error, Params, ""))) from error
+        raise JudgefreeError(f"{origin} is refused:\n  - " + "\n  - ".join(refusals(error, Params, ""))) from error
 
 
 def resolve(params: Params, root: Path = Path()) -> dict[str, dict[str, Any]]:
@@ -390,38 +391,3 @@ def _merge(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
         else:
             merged[key] = value
     return {key: value for key, value in merged.items() if value is not None}
-
-
-def _messages(error: ValidationError, model: type[BaseModel], prefix: str) -> list[str]:
-    lines = []
-    for item in error.errors():
-        loc = [str(part) for part in item["loc"]]
-        if loc[:1] in (["bases"], ["data"], ["judges"]):
-            del loc[2:3]  # the discriminator's value, which pydantic inserts
-        path = ".".join(part for part in (prefix, *loc) if part)
-        if item["type"] == "extra_forbidden":
-            close = difflib.get_close_matches(str(item["loc"][-1]), _all_fields(model), n=1)
-            lines.append(f"{path}: unknown key; " + (f"did you mean {close[0]!r}?" if close else "remove it"))
-        elif item["type"] == "missing":
-            lines.append(f"{path}: missing; add it (profiles/smollm2.yaml has every kind of section)")
-        else:
-            message = item["msg"].removeprefix("Value error, ")
-            if item["type"].endswith("_type") and isinstance(item["input"], str):
-                message += f", and {item['input']!r} is text; write it without quotes"
-            lines.append(f"{path}: {message}" if path else message)
-    return lines
-
-
-def _all_fields(model: type[BaseModel]) -> set[str]:
-    seen: set[type[BaseModel]] = set()
-
-    def walk(kind: Any) -> None:
-        if isinstance(kind, type) and issubclass(kind, BaseModel) and kind not in seen:
-            seen.add(kind)
-            for field in kind.model_fields.values():
-                walk(field.annotation)
-        for inner in getattr(kind, "__args__", ()):
-            walk(inner)
-
-    walk(model)
-    return {name for kind in seen for name in kind.model_fields}

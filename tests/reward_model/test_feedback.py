@@ -46,8 +46,3 @@ def test_the_form_without_sigmoid_is_the_papers(step: int, m0: float, advantage:
     found = feedback.select(torch.tensor([[advantage]], dtype=torch.float64), torch.ones(1, 1, dtype=torch.bool),
                             feedback.threshold(step, 320, m0))  # fmt: skip
     assert bool(found.kept) == (share >= mu)
-
-
-def test_groups_of_unequal_size() -> None:
-    values, there = feedback.pad_groups([[1.0, 2.0], [], [3.0]])
-    assert values.tolist() == [[1, 2], [0, 0], [3, 0]] and there.tolist() == [[True, True], [False] * 2, [True, False]]

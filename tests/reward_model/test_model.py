@@ -102,6 +102,20 @@ def test_a_learner_goes_on_from_its_state(policy: Path) -> None:
         assert torch.equal(one, other)
 
 
+def test_a_part_without_a_gradient_stays_in_spite_of_its_moments(policy: Path) -> None:
+    learner = Learner(reward_model(policy), 1e-2, 1e-1, 200)
+    prompts = [learner.model.encode(PROMPT)[0]]
+    learner.carry_rewards(rows(learner.model), torch.tensor([-1.0, 0.5, 0.0, 1.0]))
+    learner.carry_values(prompts, torch.tensor([1.0]))
+    assert learner.apply()
+    before = {name: p.detach().clone() for name, p in learner.model.named_parameters()}
+    learner.carry_rewards(rows(learner.model), torch.zeros(4))
+    learner.carry_values(prompts, torch.tensor([1.0]))
+    assert learner.apply() and learner.updates == 2
+    moved = {name for name, p in learner.model.named_parameters() if not torch.equal(before[name], p)}
+    assert moved == {"value_head.weight", "value_head.bias"}
+
+
 def test_a_gradient_that_is_not_finite_changes_nothing(policy: Path) -> None:
     learner = Learner(reward_model(policy), 1e-2, 1e-1, 200)
     before = [p.detach().clone() for p in learner.model.parameters()]

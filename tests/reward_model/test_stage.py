@@ -101,9 +101,13 @@ def test_a_reward_model_is_made_and_made_the_same_again(made: Path) -> None:
     assert listing(made / "models" / "judge") == before and {"value_head.safetensors", PAIRS} <= before.keys()
 
 
-def test_save_moves_the_reward_model_and_hands_it_on(project: Path) -> None:
-    resolve(project, SAVE | {"watch_drift": True})
+def test_save_moves_the_reward_model_and_hands_it_on(project: Path, caplog: pytest.LogCaptureFixture) -> None:
+    limits = {"length_correlation": 1.0, "prompt_correlation": 1.0, "anchor_gap": 1e-9, "drift": 2.0}
+    resolve(project, SAVE | {"watch_drift": True, "alarms": limits})
     train("r", project)
+    assert [record.getMessage() for record in caplog.records if record.name.endswith("cotraining")] == [
+        f"update {step}: reward model: above its limit: anchor_gap" for step in range(1, 5)
+    ]
     out = project / "models" / "r" / "reward_model"
     plain, loading = AutoModelForSequenceClassification.from_pretrained(out, output_loading_info=True)
     assert plain.config.num_labels == 1 and not loading["missing_keys"]
@@ -112,6 +116,7 @@ def test_save_moves_the_reward_model_and_hands_it_on(project: Path) -> None:
     before = load_file(project / "models" / "judge" / "model.safetensors")
     assert any(not value.equal(load_file(out / "model.safetensors")[name]) for name, value in before.items())
     rows = {row["step"]: row for row in pq.read_table(project / "models" / "r" / "history.parquet").to_pylist()}
+    assert [rows[step]["reward_model/alarms"] for step in range(1, 5)] == [1.0] * 4
     names = [name for name, value in rows[4].items() if value is not None and name != "step"]
     assert {"reward_model/loss_v", "reward_model/kept", "reward/true", "reward_model/drift"} <= set(names)
     assert not [name for name in names if describe(mlflow_name(name)) is None]

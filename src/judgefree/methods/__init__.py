@@ -72,7 +72,9 @@ def options_of(name: str, run: Run) -> Any:
         raise JudgefreeError("; ".join(lines), f"options of {run.method}: {known}") from error
 
 
-def models_of(run: Run) -> list[str]:
-    """Names in models/ that the run's options mention, beside the model it starts from."""
-    option = MODELS.get(run.method)
-    return [run.options[option]] if option else []
+def models_of(run: Run, root: Path) -> dict[str, Path]:
+    """The names in models/ that the run's options mention, beside the model it starts from, and where each is: the folder
+    of an entry of reward_models, or what a run has made of one."""
+    names = [run.options[MODELS[run.method]]] if run.method in MODELS else []
+    inside = {name: root / "models" / name / "reward_model" for name in names}
+    return {name: folder if folder.is_dir() else folder.parent for name, folder in inside.items()}

@@ -11,7 +11,7 @@ reward), `anchor: mean_reward` (the group's mean for V), no `m0` (no curriculum)
 `update: save` filters.
 
 Where the paper is silent: advantages are of the kept responses alone, and a group with fewer than two is not learnt from; a
-response that is not kept is no turn at all (it has no KL term either); a response that was cut off at the length limit
+response that is not kept has no KL term either; a response that was cut off at the length limit
 takes no part in the reward model's step (the paper drops those above 1,024 tokens, its limit). True quality, where an
 example has a gold answer, is measured and never learnt from.
 
@@ -76,9 +76,7 @@ class Options(Strict):
 
 
 def make(options: Options, setting: "Setting") -> Method:
-    from judgefree.reward_model.cotraining import (
-        Save,
-    )  # torch takes seconds to import, and settings are checked without
+    from judgefree.reward_model.cotraining import Save  # torch takes seconds to import; settings are checked without
 
     return Save(options, setting)
 

@@ -66,8 +66,8 @@ class Save:
         kept = after.feedback.kept if self.options.update == "save" else torch.ones_like(batch.counted)
         rewards = [[r if k else math.nan for r, k in zip(*row, strict=True)]
                    for row in zip(after.rewards.tolist(), kept.tolist(), strict=True)]  # fmt: skip
-        turns, records = self._turns(examples, prompts, groups, rewards, after, policy)
-        return Rollout(turns, records, facts | self._metrics(batch, before, after, groups))
+        turns, untrained, records = self._turns(examples, prompts, groups, rewards, after, policy)
+        return Rollout(turns, records, facts | self._metrics(batch, before, after, groups), untrained=untrained)
 
     def _judge(self, batch: "Batch", least: float) -> "Judged":
         rewards = torch.tensor(self.learner.rewards(batch.rows)).reshape(batch.counted.shape)
@@ -78,30 +78,30 @@ class Save:
     def _turns(
         self, examples: Sequence[Example], prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]],
         rewards: list[list[float]], judged: "Judged", policy: Policy,
-    ) -> tuple[list[Turn], list[dict[str, Any]]]:  # fmt: skip
+    ) -> tuple[list[Turn], list[Turn], list[dict[str, Any]]]:  # fmt: skip
+        """The turns to learn from, those that are not kept, and the records of both; rewards: NaN where not kept."""
         flat = [reward for row in rewards for reward in row]
         ids = [example.id for example, row in zip(examples, rewards, strict=True) for _ in row]
         advantages, dead = group_advantages(flat, ids, self.setting.training.advantage, policy.gather(flat))
         if self.options.policy == "frozen":
             advantages[:], dead[:] = 0.0, True
         alone = {example.id for example, row in zip(examples, rewards, strict=True) if sum(map(math.isfinite, row)) < 2}
-        turns, records = [], []
+        turns, untrained, records = [], [], []
         scores = judged.rewards.flatten().tolist()
         played = [(p, c) for p, group in zip(prompts, groups, strict=True) for c in group]
         for i, (prompt, completion) in enumerate(played):
             used = math.isfinite(flat[i]) and ids[i] not in alone
-            if used:
-                turns.append(Turn(
-                    prompt.ids, completion.ids, role="attempt", group=ids[i], advantage=float(advantages[i]),
-                    dead=bool(dead[i]), finish_reason=completion.finish_reason, sampling_logprobs=completion.logprobs,
-                ))  # fmt: skip
+            (turns if used else untrained).append(Turn(
+                prompt.ids, completion.ids, role="attempt", group=ids[i], advantage=float(advantages[i]),
+                dead=bool(dead[i]), finish_reason=completion.finish_reason, sampling_logprobs=completion.logprobs,
+            ))  # fmt: skip
             records.append({
                 "prompt_id": ids[i], "role": "attempt", "text": completion.text, "reward": scores[i],
                 "value": judged.anchors[i // len(groups[0])].item(), "kept": used,
                 "advantage": float(advantages[i]) if used else None, "finish_reason": completion.finish_reason,
                 "tokens": len(completion.ids),
             })  # fmt: skip
-        return turns, records
+        return turns, untrained, records
 
     # ------------------------------------------------------------------------------------------- the reward model's step
 
@@ -166,11 +166,8 @@ class Save:
     ) -> dict[str, float]:
         rewards = after.rewards.detach()
         scores, kept = rewards.tolist(), after.feedback.kept
-        everyone = [completion for group in groups for completion in group]
         metrics = {
             "reward": float(rewards.mean()), "reward_std": float(rewards.std(-1).mean()),
-            "completions/mean_length": sum(len(c.ids) for c in everyone) / len(everyone),
-            "completions/clipped_ratio": sum(c.finish_reason == "length" for c in everyone) / len(everyone),
             "reward_model/anchor_gap": abs(float(before.values.mean() - before.rewards.mean())),
             "reward_model/length_correlation": within_groups(scores, batch.lengths),
             "reward_model/prompt_correlation": within_groups(scores, batch.overlaps),
@@ -201,7 +198,7 @@ class Save:
     ) -> dict[str, float]:
         """What the responses are worth, and how far the reward model sees it; for the reader: nothing is learnt from it."""
         flat = [(e, c) for e, group in zip(batch.examples, groups, strict=True) for c in group if e.answer is not None]
-        if not flat:
+        if not flat or self.setting.prompt.measure:  # no gold, or a text that is neither right nor wrong
             return {}
         form = self.setting.prompt.answer
         verdicts = iter(self.setting.grader.grade([(str(e.answer), final_answer(c, form)) for e, c in flat]))

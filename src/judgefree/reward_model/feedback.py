@@ -8,8 +8,9 @@ mu falls from (1 + m0) / 2 at t = 0 to 1/2, where all are kept, at t = m0 T. t c
 import math
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
+
+from judgefree.reward_model.losses import has_both
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Feedback:
     @property
     def both(self) -> Tensor:
         """Boolean (B,): prompts with kept responses of both signs, Btilde."""
-        return self.positive.any(-1) & self.negative.any(-1)
+        return has_both(self.positive, self.negative)
 
 
 def pass_rate(step: int, steps: int, m0: float) -> float:
@@ -52,11 +53,3 @@ def select(advantages: Tensor, counted: Tensor, least: float) -> Feedback:
 def advantages_of(rewards: Tensor, anchors: Tensor) -> Tensor:
     """a = R - V, (B, G), of rewards (B, G) and anchors (B,), without gradient."""
     return rewards.detach() - anchors.detach().unsqueeze(-1)
-
-
-def pad_groups(values: list[list[float]]) -> tuple[Tensor, Tensor]:
-    """Groups of unequal size as (B, G) float32 and the boolean mask of what is there."""
-    width = max(map(len, values), default=0)
-    padded = torch.tensor([row + [0.0] * (width - len(row)) for row in values], dtype=torch.float32)
-    there = torch.tensor([[i < len(row) for i in range(width)] for row in values], dtype=torch.bool)
-    return padded.reshape(len(values), width), there.reshape(len(values), width)

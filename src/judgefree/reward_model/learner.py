@@ -33,7 +33,7 @@ class Learner:
         self.batch_tokens = batch_tokens
         self.updates = 0  # t of the curriculum
         self.bad_updates = 0
-        self._moved = [False, False]  # whether backbone and reward head, and the value head, have a gradient here
+        self._moved = [False, False]  # whether each group of the optimizer, in its order, has a gradient here
         self.optimizer = torch.optim.AdamW(
             [
                 {"params": list(model.classifier.parameters()), "lr": learning_rate},
@@ -68,13 +68,16 @@ class Learner:
 
     def apply(self) -> bool:
         """Step by what was carried here and in all other processes; False where that is not finite: nothing changes then,
-        but the counts."""
-        for (
-            parameter
-        ) in self.model.parameters():  # all, in one order: another process may have a gradient where we have none
-            own = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            parameter.grad = reduce(own, reduction="sum")
-        finite = all(bool(torch.isfinite(parameter.grad).all()) for parameter in self.model.parameters())  # type: ignore[arg-type]
+        but the counts. A part that no process carried a gradient to stays as it is: its moments alone would move it."""
+        moved = reduce(torch.tensor(self._moved, dtype=torch.float32, device=self.model.device), reduction="sum")
+        finite = True
+        for group, processes in zip(self.optimizer.param_groups, moved.tolist(), strict=True):
+            if not processes:
+                continue
+            for parameter in group["params"]:  # all of them: another process may have a gradient where we have none
+                own = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                parameter.grad = reduce(own, reduction="sum")
+                finite &= bool(torch.isfinite(parameter.grad).all())
         if finite:
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)

@@ -115,7 +115,7 @@ def read_job(name: str, root: Path) -> Job:
     splits = read_json(root / "data" / run.dataset / MANIFEST)["files"]
     sources = [PACKAGE / name for name in SHARED_CODE] + [PACKAGE / "methods" / f"{run.method}.py"]
     read = {name: facts for name, facts in splits.items() if name in ("train.parquet", "validation.parquet")}
-    models = {name: model_folder(root, name) for name in methods.models_of(run)}
+    models = methods.models_of(run, root)
     counted = {**resolved, "grading": {"timeout_s": resolved["grading"]["timeout_s"]}}  # workers change no result
     if models:
         sources.append(PACKAGE / REWARD_CODE)
@@ -127,12 +127,6 @@ def read_job(name: str, root: Path) -> Job:
         name, root, run, training, PromptFormat.model_validate(resolved["prompt"]), resolved["grading"],
         resolved.get("texts", {}), key, models, made_from,
     )  # fmt: skip
-
-
-def model_folder(root: Path, name: str) -> Path:
-    """Where the reward model of that name is: an entry of reward_models, or what a run has made of one."""
-    inside = root / "models" / name / "reward_model"
-    return inside if inside.is_dir() else root / "models" / name
 
 
 def train(name: str, root: Path, tell: Callable[[Path, str, str, Path], LiveLog] | None = None) -> None:
@@ -150,7 +144,7 @@ def train(name: str, root: Path, tell: Callable[[Path, str, str, Path], LiveLog]
 
 
 def train_job(job: Job, processes: PartialState, tell: Callable[[Path, str, str, Path], LiveLog] | None) -> None:
-    require_space(job.work, space_of(job.start, job.training) - space_held(job.work))
+    require_space(job.work, space_of(job.start, job.training, list(job.models.values())) - space_held(job.work))
     job.work.mkdir(parents=True, exist_ok=True)
     options = methods.options_of(job.name, job.run)
     torch.manual_seed(job.run.seed)
