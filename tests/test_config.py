@@ -366,7 +366,12 @@ def test_no_setting_hides_in_the_code() -> None:
 def texts_beside_maths() -> dict[str, Any]:
     """The tiny profile with a data set and a run of its own whose answers are texts."""
     settings = raw()
-    quality = {"max_quarantined_share": 0.1, "min_question_words": 1, "max_question_chars": 100, "max_answer_chars": 100}
+    quality = {
+        "max_quarantined_share": 0.1,
+        "min_question_words": 1,
+        "max_question_chars": 100,
+        "max_answer_chars": 100,
+    }
     settings["data"]["memo"] = {
         "kind": "govreport", "id": "./reports", "layout": "published", "seed": 0, "max_source_words": 10, "quality": quality
     }  # fmt: skip
@@ -409,3 +414,14 @@ def test_what_needs_right_and_wrong_is_refused_for_texts_and_pass_at_is_needed_w
     settings["suites"]["arithmetic"]["pass_at"] = []
     with pytest.raises(JudgefreeError, match="suites.arithmetic: samples needs pass_at"):
         parse_params(settings, "params.yaml")
+
+
+def test_texts_are_not_rewarded_as_values(tmp_path: Path) -> None:
+    settings = texts_beside_maths()
+    settings["gates"]["text_measure"] = "rouge_l"
+    with (tmp_path / "params.yaml").open("w") as file:
+        YAML(typ="safe", pure=True).dump(settings, file)
+    with pytest.raises(
+        JudgefreeError, match="runs.writer.method: rlvr rewards answers that are values, and those of memo"
+    ):
+        checked(tmp_path / "params.yaml")

@@ -23,7 +23,7 @@ def policy_folder(folder: Path) -> Path:
         max_position_embeddings=128, pad_token_id=0, eos_token_id=1, bos_token_id=None,
     ))  # fmt: skip
     with torch.no_grad():  # responses that end: only those take part in a reward model's step
-        model.lm_head.weight[tokenizer.eos_token_id] *= 8
+        model.lm_head.weight[tokenizer.eos_token_id] *= 16
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

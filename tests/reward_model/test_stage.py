@@ -21,7 +21,7 @@ from judgefree.reward_training.build import build_reward_model
 from judgefree.training.run import train
 
 PROMPT = {"template": "{question}", "chat": True, "answer": "marker"}
-SAMPLING = {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "max_completion_tokens": 8}
+SAMPLING = {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "max_completion_tokens": 12}
 DATA = ArithmeticData.model_validate({
     "kind": "arithmetic", "seed": 0, "train": 20, "validation": 4, "test": 4, "min_steps": 1, "max_steps": 2,
     "max_value": 12, "templates": ["chain"], "demonstrations": {"right": 0.5, "slip": 0.2, "skip": 0.1},
@@ -41,7 +41,7 @@ SAVE = {"reward_model": "judge", "update": "save", "anchor": "value", "m0": 0.01
         "value_learning_rate": 1e-2, "value_weight": 1.0, "batch_tokens": 2000}  # fmt: skip
 TRAINING = {
     "engine": "transformers", "device": "cpu", "precision": "fp32", "processes": 1, "steps": 4, "save_every": 2,
-    "rollout_size": 8, "group_size": 4, "updates_per_rollout": 1, "micro_batches": 1, "sampling_batch_rows": 64,
+    "rollout_size": 16, "group_size": 4, "updates_per_rollout": 1, "micro_batches": 1, "sampling_batch_rows": 64,
     "advantage": "grpo", "truncated": "keep", "max_prompt_tokens": 64, "sampling": SAMPLING,
     "loss": {"aggregation": "dapo", "ratio": "token", "clip_low": 0.2, "clip_high": 0.2, "kl_weight": 0.0},
     "learning_rate": 1e-3, "schedule": "constant", "warmup_share": 0.0, "weight_decay": 0.0, "max_grad_norm": 1.0,

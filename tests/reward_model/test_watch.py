@@ -23,7 +23,7 @@ def test_overlap_of_words() -> None:
 def test_limits_are_of_sizes_whatever_the_sign() -> None:
     measured = {"length_correlation": -0.6, "prompt_correlation": 0.5, "anchor_gap": NAN, "drift": 0.2}
     limits = {"length_correlation": 0.5, "prompt_correlation": 0.5, "anchor_gap": 1.0, "drift": 0.1}
-    assert watch.above(measured, limits) == ["length_correlation", "drift"]
+    assert watch.above(measured, limits.items()) == ["length_correlation", "drift"]
 
 
 def test_pairs_of_different_quality() -> None:

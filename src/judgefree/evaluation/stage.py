@@ -8,12 +8,14 @@ the model nor imports torch. What is published is `reports/runs/<name>/` in one 
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from judgefree import config
-from judgefree.episodes import Example
 from judgefree.errors import JudgefreeError
 from judgefree.files import MANIFEST, code_hash, key_of, pretty_json, publish, read_json, seal, verify, write_atomic
+
+if TYPE_CHECKING:
+    from judgefree.episodes import Example
 
 ITEMS, METRICS, HISTORY, TRAINING, TEST = (
     "items.parquet", "metrics.json", "history.parquet", "training.json", "test.parquet",
@@ -23,9 +25,9 @@ GAMES, VOTES = "games.parquet", "votes.png"  # of a suite with `game`: the games
 _SOURCE = Path(__file__).parents[1]
 _CODE = (
     "evaluation/alignment.py", "evaluation/completions.py", "evaluation/games.py", "evaluation/loading.py",
-    "evaluation/maths.py", "evaluation/measures.py", "evaluation/retry.py", "evaluation/statistics.py",
-    "evaluation/suites.py", "evaluation/summaries.py", "sampling", "scoring", "rlsvr", "advantages.py",
-    "data/heldout.py", "data/tables.py", "episodes.py", "files.py", "prompting.py",
+    "evaluation/maths.py", "evaluation/measures.py", "evaluation/plots.py", "evaluation/retry.py",
+    "evaluation/statistics.py", "evaluation/suites.py", "evaluation/summaries.py", "sampling", "scoring", "rlsvr",
+    "advantages.py", "data/heldout.py", "data/tables.py", "episodes.py", "files.py", "prompting.py",
 )  # fmt: skip
 _TRAINING_FACTS = ("method", "seed", "select", "steps", "selected_step", "status", "collapse")
 
@@ -127,7 +129,7 @@ def _compute(name: str, root: Path, missing: Mapping[str, Mapping[str, Any]], se
 def _results(
     model: Any,
     tokenizer: Any,
-    examples: Sequence[Example],
+    examples: "Sequence[Example]",
     suite: config.Suite,
     prompt: config.PromptFormat,
     grader: Any,

@@ -45,6 +45,7 @@ TEXTS: dict[str, Slots] = {"rubric": JUDGE_TEXTS, "spyrl": spyrl.TEXTS, "srrl": 
 MODELS: dict[str, str] = {"save": "reward_model"}  # the option that names a folder of models/ beside the start
 # What a method adds to the published run: from a checkpoint's state, its options and models, below a folder.
 EXPORTS: dict[str, Callable[[dict[str, Any], Any, Mapping[str, Path], Path], None]] = {"save": save.export}
+GRADED = frozenset({"rlif", "rlvr", "srrl"})  # methods whose rewards compare answers as values, not as texts
 OWN_SIGNALS = frozenset({"rlif"})  # methods whose rollouts have the metric `own_signal/rollout`: no gold answer is read
 
 

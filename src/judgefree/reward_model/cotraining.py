@@ -21,7 +21,7 @@ from judgefree.reward_model.feedback import Feedback, advantages_of, select, thr
 from judgefree.reward_model.learner import Learner, load_weights
 from judgefree.reward_model.model import answered, load_reward_model, messages, save_reward_model
 from judgefree.reward_model.pairs import PAIRS, Pair, load_pairs, pairs_at
-from judgefree.reward_model.watch import overlap, pair_accuracy, squared_error, within_groups
+from judgefree.reward_model.watch import above, overlap, pair_accuracy, squared_error, within_groups
 from judgefree.scoring.answers import final_answer
 from judgefree.scoring.grader import REWARD
 
@@ -188,7 +188,7 @@ class Save:
         return metrics
 
     def _raised(self, metrics: dict[str, float], limits: "Alarms") -> list[str]:
-        raised = [name for name, limit in limits if abs(metrics[f"reward_model/{name}"]) > limit]
+        raised = above({name.removeprefix("reward_model/"): value for name, value in metrics.items()}, limits)
         if raised:
             log.warning("update %d: reward model: above its limit: %s", self.learner.updates, ", ".join(raised))
         return raised

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,11 @@ def overlap(response: str, prompt: str) -> float:
 
 def _words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
+
+
+def above(measured: Mapping[str, float], limits: Iterable[tuple[str, float]]) -> list[str]:
+    """Names of what is further from 0 than its limit; what could not be measured (NaN) is not."""
+    return [name for name, limit in limits if abs(measured[name]) > limit]
 
 
 def pair_accuracy(rewards: Groups, qualities: Groups) -> tuple[float, int]:
