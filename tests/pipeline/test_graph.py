@@ -10,6 +10,7 @@ from ruamel.yaml import YAML
 
 from judgefree.evaluation.stage import _CODE
 from judgefree.methods import MODELS, OPTIONS
+from judgefree.reward_training.build import CODE
 from judgefree.training.run import REWARD_CODE, SHARED_CODE
 
 ROOT = Path(__file__).parents[2]
@@ -118,6 +119,11 @@ def test_training_depends_on_the_code_it_runs(method: str) -> None:
 def test_the_key_of_an_evaluation_names_the_code_it_runs() -> None:
     arranges = {"evaluation/stage.py"}  # names, seals and publishes what the others compute
     assert not {file for file in code_of("evaluate") - arranges if not covered(file, _CODE)}
+
+
+def test_the_key_of_a_reward_model_names_the_code_it_runs() -> None:
+    assert deps_of(stages()["reward_model"]) == set(CODE)
+    assert not {file for file in code_of("reward_model") if not covered(file, CODE)}
 
 
 def test_what_is_named_is_there() -> None:

@@ -54,7 +54,9 @@ def states(judge: Path, rollouts: int) -> list[dict[str, Any]]:
     for _ in range(rollouts):
         policy: Any = Given()
         save.play(mine, policy)
-        found.append({key: value.clone() if torch.is_tensor(value) else value for key, value in save.state_dict().items()})
+        found.append(
+            {key: value.clone() if torch.is_tensor(value) else value for key, value in save.state_dict().items()}
+        )
     return found
 
 
