@@ -118,7 +118,7 @@ def preference_pairs(settings: ArithmeticData) -> list[dict[str, Any]]:
     assert settings.pairs
     rng, seen = random.Random(stream_seed("arithmetic", settings.seed, "pairs")), set[str]()
     sizes = [*["train"] * settings.pairs.train, *["validation"] * settings.pairs.validation]
-    found = []
+    found: list[dict[str, Any]] = []
     while len(found) < len(sizes):
         question, (start, moves) = unseen(
             "arithmetic", "train", lambda: _drawn(settings, rng), seen,

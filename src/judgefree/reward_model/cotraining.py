@@ -86,7 +86,9 @@ class Save:
         if self.options.policy == "frozen":
             advantages[:], dead[:] = 0.0, True
         alone = {example.id for example, row in zip(examples, rewards, strict=True) if sum(map(math.isfinite, row)) < 2}
-        turns, untrained, records = [], [], []
+        turns: list[Turn] = []
+        untrained: list[Turn] = []
+        records = []
         scores = judged.rewards.flatten().tolist()
         played = [(p, c) for p, group in zip(prompts, groups, strict=True) for c in group]
         for i, (prompt, completion) in enumerate(played):
