@@ -32,7 +32,7 @@ MAIN_ARMS = ("grpo", "intuitor", "cluster", "multi", "multi-kl-cov", "rlvr-order
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, default=2, help="trainings at a time (default: 2)")
-    parser.add_argument("--arms", nargs="*", help="only these arms of the profile (default: all)")
+    parser.add_argument("--arms", nargs="*", help="only these arms; the page then goes into the work folder")
     parser.add_argument("--work", type=Path, default=ROOT / ".work" / "reproduce", help="where the models are made")
     parser.add_argument("--page-only", action="store_true", help="judge what is there and write the page")
     options = parser.parse_args()
@@ -42,7 +42,9 @@ def main() -> None:
             make_all(options.work, project, options.processes)
         from benchmarks.results_page import write_page
 
-        write_page(options.work, ROOT / "docs")
+        write_page(options.work, options.work if options.arms else ROOT / "docs")
+    except KeyboardInterrupt:
+        sys.exit("stopped; the same command goes on from there")
     except JudgefreeError as error:
         sys.exit(f"{error.problem}\n  fix: {error.fix}")
 
@@ -92,12 +94,14 @@ def make_all(work: Path, params: dict[str, Any], processes: int) -> None:
     begun = time.monotonic()
     with ThreadPoolExecutor(processes) as pool:
         waiting = [pool.submit(train_and_evaluate, work, name) for name in repeated]
-        for done, future in enumerate(as_completed(waiting), start=1):
-            if future.exception():
-                pool.shutdown(wait=False, cancel_futures=True)  # what runs now ends by itself, nothing new begins
-            name, seconds = future.result()
-            left = (time.monotonic() - begun) / done * (len(waiting) - done) / 60
-            print(f"{done} of {len(waiting)}: {name}, {seconds:.0f} s; about {left:.0f} min left", flush=True)
+        try:
+            for done, future in enumerate(as_completed(waiting), start=1):
+                name, seconds = future.result()
+                left = (time.monotonic() - begun) / done * (len(waiting) - done) / 60
+                print(f"{done} of {len(waiting)}: {name}, {seconds:.0f} s; about {left:.0f} min left", flush=True)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # what runs now ends by itself, nothing new begins
+            raise
     stage(work, "compare")
     stage(work, "sync")
 

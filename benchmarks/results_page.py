@@ -10,22 +10,31 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from benchmarks.claims import Claim, Curve, facts, rlif_claims, srrl_claims
+from judgefree.config import Monitor, Training
 from judgefree.errors import JudgefreeError
 from judgefree.evaluation.plots import png
 from judgefree.files import MANIFEST, read_json, write_atomic
 from judgefree.params import load_params
 from judgefree.training.history import OWN_SIGNAL, VALIDATION
+from judgefree.training.monitor import ROLLOUT, has_collapsed
 
 Runs = Mapping[str, Mapping[int, Any]]  # arm -> seed -> what is known of the run
 
 INTRODUCTION = """# What the papers claim, at small scale
 
-Written by `make reproduce` (profiles/reproduce.yaml: from-scratch policies of about 0.3 million parameters, one warm-up
-per world, {seeds} seeds of reinforcement learning; seeds are paired between arms). Greedy pass@1 on {items} validation
-rows every {every} steps. Peak, retention and collapse are those of the RLIF paper's Table 3; intervals are 95 % t intervals
-over seeds. A claim is *held* when its whole interval lies on the claimed side. Made on {machine} in {minutes:.0f}
-minutes of training, two at a time.
+Written by `make reproduce` (profiles/reproduce.yaml: from-scratch policies of about 0.23 million parameters, one warm-up
+per world, {seeds} seeds of reinforcement learning, on {machine}, one thread a run). Figures are greedy pass@1 on
+validation rows. Peak, retention and collapse are those of the RLIF paper's Table 3. Intervals are 95 % t intervals over
+seeds, not over validation rows or warm-ups; a claim is *held* when its whole interval lies on the claimed side, and one
+that is not held is not thereby refuted.
 """
+
+NOTE = """Percent, mean ± standard deviation over seeds, of {items} validation rows measured every {every} steps.
+*Collapsed*: by Table 3, which looks at gold answers. *Alarm*: runs in which the collapse monitor, without gold
+answers, would declare a collapse by the limits of the profile, and the first step. *Own choice*: validation at
+the checkpoint that a method without gold answers would hand on by its own signal. *Test*: of the weights that
+the run handed on. *Completions*, *tokens*: sampled in training by one run, in thousands, reviews and second
+attempts too."""
 
 
 def write_page(work: Path, docs: Path) -> None:
@@ -34,12 +43,11 @@ def write_page(work: Path, docs: Path) -> None:
     runs: dict[str, dict[int, dict[str, Any]]] = {}
     for name, run in params.runs.items():
         if run.arm and (work / "models" / name / MANIFEST).is_file():
-            size = params.training_of(name).rollout_size
-            runs.setdefault(run.arm, {})[run.seed] = read_run(work, name, run.dataset, size)
+            runs.setdefault(run.arm, {})[run.seed] = read_run(work, name, run.dataset, params.training_of(name))
     if not runs:
         raise JudgefreeError(f"no finished run in {work}", "run `make reproduce`")
     curves = {arm: {seed: run["curve"] for seed, run in seeds.items()} for arm, seeds in runs.items()}
-    parts = [introduction(runs, params)]
+    parts = [introduction(runs)]
     worlds = {"Self-certainty and votes (RLIF)": ("arithmetic", rlif_claims, "results-rlif.png"),
               "Self-review (SRRL)": ("orders", srrl_claims, "results-srrl.png")}  # fmt: skip
     for title, (dataset, judge, plot) in worlds.items():
@@ -47,44 +55,49 @@ def write_page(work: Path, docs: Path) -> None:
         if not arms:
             continue
         draw({arm: curves[arm] for arm in arms}, docs / plot)
-        parts += [f"## {title}", f"![Validation pass@1 by step]({plot})", arms_table(arms), claims_table(judge(curves))]
+        training = next(run["training"] for seeds in arms.values() for run in seeds.values())
+        note = NOTE.format(items=training.validation_items, every=training.save_every)
+        plotted = f"![Validation pass@1 by step]({plot})"
+        parts += [f"## {title}", plotted, arms_table(arms), note, claims_table(judge(curves))]
         if retries := retry_table(work, params, dataset):
             parts += ["### Further attempts at inference time", retries]
     write_atomic(docs / "results.md", "\n\n".join(parts) + "\n")
 
 
-def read_run(work: Path, name: str, dataset: str, rollout_size: int) -> dict[str, Any]:
-    """A finished run's curve, seconds, completions and sampled tokens, its validation where its own signal was best, and the
-    test scores of what it handed on.
-
-    rollout_size: completions of a rollout of methods that do not count their own.
-    """
+def read_run(work: Path, name: str, dataset: str, training: Training) -> dict[str, Any]:
+    """A finished run's curve, completions and sampled tokens, its validation where its own signal was best, when its monitor
+    would declare a collapse, and the test scores of what it handed on."""
     history = pd.read_parquet(work / "models" / name / "history.parquet").set_index("step")
     curve = {int(step): float(value) for step, value in history[VALIDATION].dropna().items()}
     own = history[OWN_SIGNAL].dropna() if OWN_SIGNAL in history else None
     lengths = history["completions/mean_length"].dropna()
     counted = "rollout/completions" in history
-    manifest = read_json(work / "models" / name / MANIFEST)
-    timings = work / ".work" / "train" / manifest["key"] / "timings.jsonl"
+    rows = {int(step): row.dropna().to_dict() for step, row in history.iterrows()}
     return {
         "dataset": dataset,
+        "training": training,
+        "alarm": first_alarm(rows, training.monitor),
         "curve": curve,
         "own_choice": curve.get(int(own.idxmax())) if own is not None and len(own) else None,
         "test": read_json(work / "reports" / "runs" / name / dataset / "metrics.json"),
-        "completions": float(history["rollout/completions"].sum() if counted else rollout_size * len(lengths)),
-        "tokens": float(history["rollout/tokens"].sum() if counted else rollout_size * lengths.sum()),
-        "seconds": pd.read_json(timings, lines=True)["seconds"].iloc[-1] if timings.is_file() else 0.0,
-        "status": manifest["status"],
+        "completions": float(history["rollout/completions"].sum() if counted else training.rollout_size * len(lengths)),
+        "tokens": float(history["rollout/tokens"].sum() if counted else training.rollout_size * lengths.sum()),
     }
 
 
-def introduction(runs: Runs, params: Any) -> str:
+def first_alarm(rows: Mapping[int, Mapping[str, float]], limits: Monitor | None) -> int | None:
+    """The first step at which the collapse monitor declares a collapse without looking at labels."""
+    seen: dict[int, Mapping[str, float]] = {}
+    for step, row in sorted(rows.items()):
+        seen[step] = row
+        if limits and ROLLOUT in row and has_collapsed(seen, limits, labels=False):
+            return step
+    return None
+
+
+def introduction(runs: Runs) -> str:
     counts = sorted({len(seeds) for seeds in runs.values()})
-    return INTRODUCTION.format(
-        seeds=" or ".join(map(str, counts)), items=params.training.validation_items, every=params.training.save_every,
-        machine=f"{platform.machine()}, one thread a run",
-        minutes=sum(run["seconds"] for seeds in runs.values() for run in seeds.values()) / 60,
-    ).strip()  # fmt: skip
+    return INTRODUCTION.format(seeds=" or ".join(map(str, counts)), machine=platform.machine()).strip()
 
 
 def arms_table(arms: Runs) -> str:
@@ -96,6 +109,7 @@ def arms_table(arms: Runs) -> str:
         "end",
         "retention",
         "collapsed",
+        "alarm",
         "own choice",
         "test greedy",
         "test sampled",
@@ -106,21 +120,18 @@ def arms_table(arms: Runs) -> str:
     for arm, seeds in arms.items():
         known = [facts(run["curve"]) for run in seeds.values()]
         falls = sorted(fact["collapse_step"] for fact in known if fact["collapse_step"] is not None)
+        alarms = sorted(run["alarm"] for run in seeds.values() if run["alarm"] is not None)
         own = [run["own_choice"] for run in seeds.values() if run["own_choice"] is not None]
         tests = [[run["test"].get(name) for run in seeds.values()] for name in ("pass@1", "sampled/accuracy")]
         cells = [
             arm, str(len(seeds)), percent([fact["start"] for fact in known]), percent([fact["peak"] for fact in known]),
             percent([fact["end"] for fact in known]), percent([fact["retention"] for fact in known]),
-            f"{len(falls)} of {len(seeds)}" + (f" (from step {falls[0]})" if falls else ""),
+            *(f"{len(steps)} of {len(seeds)}" + (f" (from step {steps[0]})" if steps else "") for steps in (falls, alarms)),
             percent(own), *(percent([value for value in values if value is not None]) for values in tests),
             *(f"{np.mean([run[key] for run in seeds.values()]) / 1000:,.0f}" for key in ("completions", "tokens")),
         ]  # fmt: skip
         lines.append(" | ".join(cells))
-    return "\n".join(f"| {line} |" for line in lines) + (
-        "\n\nPercent, mean ± standard deviation over seeds. *Own choice*: validation at the checkpoint that a method\n"
-        "without gold answers would hand on by its own signal. *Test*: of the last weights, or of the best where the run\n"
-        "collapsed. *Completions*, *tokens*: sampled in training by one run, in thousands, reviews and second attempts too."
-    )
+    return "\n".join(f"| {line} |" for line in lines)
 
 
 def retry_table(work: Path, params: Any, dataset: str) -> str:

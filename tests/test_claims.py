@@ -7,9 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks.claims import Claim, Interval, facts, lifetime, over_seeds, paired, rlif_claims, srrl_claims, steps_to
-from benchmarks.results_page import arms_table, claims_table, retry_table
+from benchmarks.reproduce import PROFILE
+from benchmarks.results_page import arms_table, claims_table, first_alarm, retry_table
 from judgefree.config import Run, Suite
 from judgefree.files import pretty_json, write_atomic
+from judgefree.params import load_params
 
 HELD = {0: 0.5, 20: 0.8, 40: 0.9, 60: 0.9}
 FELL = {0: 0.5, 20: 0.8, 40: 0.3, 60: 0.1}
@@ -69,19 +71,36 @@ def test_claims_of_rlif() -> None:
 def test_claims_of_srrl() -> None:
     slow = {0: 0.3, 20: 0.4, 40: 0.5, 60: 0.6}
     fast = {0: 0.3, 20: 0.5, 40: 0.62, 60: 0.7}
-    arms = ["srrl-no-memory", "srrl-no-distillation", "srrl-no-gate"]
+    arms = ["rft-orders", "srrl-no-memory", "srrl-no-distillation", "srrl-no-gate"]
     runs = {"srrl": shifted(fast, 0.0), "rlvr-orders": shifted(slow, 0.0), **{arm: shifted(fast, 0.0) for arm in arms}}
     claims = srrl_claims(runs)
     assert claims[0].figure.mean == pytest.approx(0.1) and claims[0].holds
     assert claims[1].figure.mean == pytest.approx(20 / 60) and claims[1].holds
-    assert [claim.holds for claim in claims[2:]] == [False] * 3, "nothing lost without a piece"
+    assert [claim.holds for claim in claims[2:]] == [False] * 4, "nothing gained, and nothing lost without a piece"
+
+
+def test_claims_are_made_of_arms_with_two_seeds_only() -> None:
+    assert rlif_claims({"grpo": shifted(HELD, 0.01), "intuitor": {0: FELL}}) == []
+    assert [claim.figure.seeds for claim in rlif_claims({"cluster": shifted(FELL, 0.01)})] == [2]
+    assert srrl_claims({"srrl": shifted(HELD, 0.01), "rlvr-orders": {0: HELD}}) == []
+
+
+def test_the_first_alarm_is_told() -> None:
+    """Lengths and KL leave their limits at step 9: two alarms that did not stand in the first rollout."""
+    monitor = load_params(PROFILE).training.monitor
+    assert monitor
+    limits = monitor.model_copy(update={"window": 1})
+    healthy = {"completions/mean_length": 10.0, "kl": 0.01}
+    rows = {1: healthy, 5: healthy, 9: {"completions/mean_length": 4.0, "kl": 2.0}, 13: healthy}
+    assert first_alarm(rows, limits) == 9
+    assert first_alarm({1: healthy, 5: healthy}, limits) is None and first_alarm(rows, None) is None
 
 
 def test_tables_tell_every_arm_and_verdict() -> None:
-    run = {"own_choice": 0.9, "test": {"pass@1": 0.85}, "completions": 9600.0, "tokens": 192_400.0}
+    run = {"own_choice": 0.9, "test": {"pass@1": 0.85}, "completions": 9600.0, "tokens": 192_400.0, "alarm": 24}
     table = arms_table({"multi": {0: {"curve": HELD, **run}, 1: {"curve": FELL, **run}}})
     assert "| multi | 2 | 50.0 ± 0.0 | 85.0 ± 7.1 | 50.0 ± 56.6 |" in table
-    assert "| 1 of 2 (from step 40) | 90.0 ± 0.0 | 85.0 ± 0.0 | - | 10 | 192 |" in table
+    assert "| 1 of 2 (from step 40) | 2 of 2 (from step 24) | 90.0 ± 0.0 | 85.0 ± 0.0 | - | 10 | 192 |" in table
     claims = [Claim("A", Interval(0.1, 0.05, 0.15, 5), 0.0, True, "points"),
               Claim("B", Interval(0.7, 0.6, 0.8, 5), 0.8, True, "share")]  # fmt: skip
     shown = claims_table(claims)
