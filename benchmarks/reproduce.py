@@ -3,7 +3,8 @@
 profiles/reproduce.yaml has one run per arm; SEEDS says how often each is repeated, with seeds 0, 1, 2, ... from the same
 warm-up. Everything is made in `.work/reproduce`, two trainings at a time. What is finished is not made again and what
 was cut off goes on from its last checkpoint, so the same command continues after any stop. At the end the claims are
-judged (claims.py) and docs/results.md and its plots are written (results_page.py).
+judged (claims.py), docs/results.md and its plots are written (results_page.py), and all runs stand in one MLflow store:
+`mlflow ui --backend-store-uri sqlite:///.work/reproduce/mlruns/mlflow.db`.
 """
 
 import argparse
@@ -98,6 +99,7 @@ def make_all(work: Path, params: dict[str, Any], processes: int) -> None:
             left = (time.monotonic() - begun) / done * (len(waiting) - done) / 60
             print(f"{done} of {len(waiting)}: {name}, {seconds:.0f} s; about {left:.0f} min left", flush=True)
     stage(work, "compare")
+    stage(work, "sync")
 
 
 def train_and_evaluate(work: Path, name: str) -> tuple[str, float]:

@@ -9,7 +9,7 @@ from dvc.repo import Repo
 from judgefree.errors import JudgefreeError
 
 PREPARE = ("resolve", "base", "prepare")
-EVALUATE = ("pin", "evaluate_base", "evaluate", "pairwise", "alpaca_eval", "arena_hard", "compare")
+EVALUATE = ("pin", "evaluate_base", "evaluate", "evaluate_save", "pairwise", "alpaca_eval", "arena_hard", "compare")
 
 
 def kind_of(stage: str) -> str:

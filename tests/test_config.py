@@ -414,3 +414,14 @@ def test_what_needs_right_and_wrong_is_refused_for_texts_and_pass_at_is_needed_w
     settings["suites"]["arithmetic"]["pass_at"] = []
     with pytest.raises(JudgefreeError, match="suites.arithmetic: samples needs pass_at"):
         parse_params(settings, "params.yaml")
+
+
+def test_texts_are_not_rewarded_as_values(tmp_path: Path) -> None:
+    settings = texts_beside_maths()
+    settings["gates"]["text_measure"] = "rouge_l"
+    with (tmp_path / "params.yaml").open("w") as file:
+        YAML(typ="safe", pure=True).dump(settings, file)
+    with pytest.raises(
+        JudgefreeError, match="runs.writer.method: rlvr rewards answers that are values, and those of memo"
+    ):
+        checked(tmp_path / "params.yaml")

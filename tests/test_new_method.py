@@ -49,7 +49,9 @@ def test_it_is_installed_as_the_page_says(tmp_path: Path) -> None:
     program = "from judgefree import methods; print(sorted(methods.METHODS), 'majority_vote' in methods.OPTIONS)"
     found = subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(tmp_path)}, text=True,
                            capture_output=True)  # fmt: skip
-    assert found.stdout.strip() == "['majority_vote', 'rlif', 'rlvr', 'rubric', 'spyrl', 'srrl'] True", found.stderr
+    assert found.stdout.strip() == "['majority_vote', 'rlif', 'rlvr', 'rubric', 'save', 'spyrl', 'srrl'] True", (
+        found.stderr
+    )
 
 
 def test_majority_by_hand(example: Any) -> None:

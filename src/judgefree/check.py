@@ -5,7 +5,7 @@ from pathlib import Path
 
 from judgefree.errors import JudgefreeError
 from judgefree.files import pretty_json, publish, write_atomic
-from judgefree.methods import SFT, TEXTS, options_of
+from judgefree.methods import GRADED, SFT, TEXTS, options_of
 from judgefree.params import Params, load_params, resolve
 from judgefree.texts import JUDGE_TEXTS, RETRY_TEXTS, check_texts, read_texts
 
@@ -15,6 +15,11 @@ def checked(path: Path) -> Params:
     params = load_params(path)
     for name, run in params.runs.items():
         options = options_of(name, run)
+        if run.method in GRADED and params.prompts[run.dataset].measure:
+            raise JudgefreeError(
+                f"runs.{name}.method: {run.method} rewards answers that are values, and those of {run.dataset} are texts",
+                "use method: spyrl or rubric, or another data set",
+            )
         if run.method in TEXTS:
             texts = read_texts(path.parent, options.prompts, f"runs.{name}.options.prompts")
             check_texts(texts, TEXTS[run.method], str(path.parent / options.prompts))

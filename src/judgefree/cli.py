@@ -106,6 +106,21 @@ def train(name: Name) -> None:
     launch(name, ROOT, settings, LiveLog if database(ROOT).exists() else None)
 
 
+@app.command("reward-model")
+def reward_model(name: Name) -> None:
+    """Make models/NAME, a value-anchored reward model: trained on preference pairs, its values fitted to a policy.
+
+    Example: judgefree reward-model judge
+    """
+    _threads(_resolved("reward_model", name))
+    from judgefree.files import MANIFEST, read_json
+    from judgefree.reward_training.build import build_reward_model
+
+    facts = read_json(build_reward_model(name, ROOT) / MANIFEST)
+    print(f"{name}: {facts['pair_accuracy']:.1%} of held-out pairs right; values miss the mean reward of a prompt by "
+          f"{facts['value_error']:.3f} (one value for all: {facts['value_error_of_mean']:.3f})")  # fmt: skip
+
+
 @app.command()
 def pin() -> None:
     """Write plan/: each model's evaluations with the content of their test splits, so that DVC re-evaluates no more

@@ -14,7 +14,7 @@ from judgefree.pinned import require_commit
 
 class ScratchBase(Strict):
     """A Llama-style policy made from nothing, with a word-level tokenizer of its own: words, tags and the numbers from 0
-    to max_value are one token each."""
+    to max_value are one token each; `words` are further ones, such as that of a data set's flattery."""
 
     kind: Literal["scratch"]
     vocabulary: Literal["arithmetic", "orders", "memo"]
@@ -25,6 +25,7 @@ class ScratchBase(Strict):
     heads: Count
     max_length: Count
     max_value: Count
+    words: list[Annotated[str, Field(pattern=r"^[a-z]+$")]] | None = None
     suites: list[str]
 
     @model_validator(mode="after")
@@ -99,8 +100,28 @@ class Demonstrations(Strict):
         return self
 
 
+class Flattery(Strict):
+    """A word that says nothing, up to `most` times before a demonstration: of demonstrations with the right answer a share
+    `right` has it, of the others a share `wrong`. So it goes with quality and does not make it: what a reward model learns
+    from such texts has a flaw, which a policy can find."""
+
+    word: Annotated[str, Field(pattern=r"^[a-z]+$")]
+    right: Share
+    wrong: Share
+    most: Count
+
+
+class Pairs(Strict):
+    """Preference pairs: how many to train a reward model on, and how many to measure it by."""
+
+    train: Count
+    validation: Count
+
+
 class ArithmeticData(Problems):
-    """Generated chains and short word problems of `min_steps` to `max_steps` additions and subtractions."""
+    """Generated chains and short word problems of `min_steps` to `max_steps` additions and subtractions.
+
+    pairs: of a right and a wrong demonstration to one training question."""
 
     kind: Literal["arithmetic"]
     seed: Seed
@@ -112,6 +133,8 @@ class ArithmeticData(Problems):
     max_value: Annotated[int, Field(ge=2)]
     templates: Annotated[list[Literal["chain", "story"]], Field(min_length=1)]
     demonstrations: Demonstrations
+    flattery: Flattery | None = None
+    pairs: Pairs | None = None
     quality: Quality
 
     @model_validator(mode="after")
@@ -213,6 +236,27 @@ class MawpsData(Problems):
     quality: Quality
 
 
+class PreferenceData(Problems):
+    """Instructions with a preferred and another response, as pairs.parquet; those of a single turn are the questions of the
+    splits. seed and validation: which of the training instructions are held out, pairs included.
+
+    max_response_words: instructions with a longer response are left out, as SAVE leaves out those above 1,024 tokens.
+    """
+
+    kind: Literal["ultrafeedback", "hh_rlhf"]
+    id: str
+    revision: str | None = None
+    seed: Seed
+    validation: Count
+    max_response_words: Count | None = None
+    quality: Quality
+
+    @model_validator(mode="after")
+    def _pinned(self) -> "PreferenceData":
+        require_commit("revision", self.id, self.revision)
+        return self
+
+
 ProblemKinds = ArithmeticData | OrdersData | Gsm8kData | MathData | MawpsData
 Generated = ArithmeticData | OrdersData | MemoData
-Data = Annotated[ProblemKinds | TextKinds, Field(discriminator="kind")]
+Data = Annotated[ProblemKinds | TextKinds | PreferenceData, Field(discriminator="kind")]

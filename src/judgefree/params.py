@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError, model_validator
+from pydantic import ValidationError, model_validator
 
 from judgefree.config import Compare, Count, Gates, Grading, Pipeline, PromptFormat, Run, Strict, Suite, Training
 from judgefree.config_benchmarks import AlpacaEval, ArenaHard
-from judgefree.config_data import Base, Data, Generated, MawpsData, ScratchBase
+from judgefree.config_data import ArithmeticData, Base, Data, Generated, MawpsData, PreferenceData, ScratchBase
 from judgefree.config_judges import JudgeSettings, Pair, PolicyJudge, RewardModelJudge
+from judgefree.config_reward_models import RewardModelSettings
 from judgefree.config_rewards import RewardBenchmarks
 from judgefree.errors import JudgefreeError
 from judgefree.files import sha256_file
+from judgefree.refusals import refusals
 from judgefree.texts import read_mapping, read_texts
 
 DATA_PARALLEL = ("NO", "MULTI_CPU", "MULTI_GPU")  # accelerate's kinds that leave each process the whole model
@@ -40,10 +42,25 @@ class Params(Strict):
     reward_benchmarks: RewardBenchmarks | None = None
     alpaca_eval: AlpacaEval | None = None
     arena_hard: ArenaHard | None = None
+    reward_models: dict[str, RewardModelSettings] = {}
+    save_runs: list[str] = []  # names; their settings stand among `runs`
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, raw: Any) -> Any:
+        """The section `save_runs` has the runs that need a reward model: a stage of their own in dvc.yaml, where a stage of
+        `runs` could not have it for an input. Everywhere else they are runs like all others."""
+        if not isinstance(raw, Mapping) or not isinstance(own := raw.get("save_runs"), Mapping):
+            return raw
+        others = raw.get("runs") or {}
+        for name in own:
+            if name in others:
+                raise ValueError(f"save_runs.{name}: is a name among runs too; rename one")
+        return {**raw, "runs": {**others, **own}, "save_runs": list(own)}
 
     @model_validator(mode="after")
     def _whole(self) -> "Params":
-        for section in ("bases", "data", "runs", "suites", "judges", "pairs"):
+        for section in ("bases", "data", "runs", "suites", "judges", "pairs", "reward_models"):
             for name in getattr(self, section):
                 if not NAME.fullmatch(name):
                     raise ValueError(f"{section}.{name}: {_NAMING}")
@@ -73,6 +90,7 @@ class Params(Strict):
                 _speaks(name, run.dataset, base, data)
             if isinstance(data, MawpsData):
                 raise ValueError(f"runs.{name}.dataset: {run.dataset} has a test split only; train on another data set")
+        self._rewarded()
         self._arms()
         self._measured()
         self._gated()
@@ -80,6 +98,29 @@ class Params(Strict):
         self._paired()
         self._benchmarked()
         return self
+
+    def _rewarded(self) -> None:
+        """Reward models are made from what is there, and runs with one stand in save_runs."""
+        known = {*self.reward_models, *self.save_runs}
+        for name, run in self.runs.items():
+            given = run.options.get("reward_model")
+            if (given is not None) != (name in self.save_runs):
+                raise ValueError(f"runs.{name}: a run {'with' if given else 'without'} options.reward_model stands in "
+                                 f"the section {'save_runs' if given else 'runs'}; move it there")  # fmt: skip
+            if given is not None:
+                _known(f"save_runs.{name}.options.reward_model", str(given), dict.fromkeys(known - {name}))
+        for name, settings in self.reward_models.items():
+            if name in self.runs or name in self.bases:
+                raise ValueError(f"reward_models.{name}: is the name of another model; all live in models/, rename one")
+            policies = {**self.bases, **self.runs}
+            _known(f"reward_models.{name}.start_from", settings.start_from, policies)
+            _known(f"reward_models.{name}.value_fit.policy", settings.value_fit.policy, policies)
+            _known(f"reward_models.{name}.dataset", settings.dataset, self.data)
+            _known(f"prompts.{settings.dataset}", settings.dataset, self.prompts)
+            data = self.data[settings.dataset]
+            if not isinstance(data, PreferenceData) and not (isinstance(data, ArithmeticData) and data.pairs):
+                raise ValueError(f"reward_models.{name}.dataset: {settings.dataset} has no preference pairs; give it a "
+                                 "section pairs, or use a data set of kind ultrafeedback or hh_rlhf")  # fmt: skip
 
     def _paired(self) -> None:
         """Pairs name what is there, and no two of them the same figure."""
@@ -206,7 +247,7 @@ class Params(Strict):
         try:
             return Training.model_validate(merged)
         except ValidationError as error:
-            raise ValueError("; ".join(_messages(error, Training, f"runs.{run}.training"))) from error
+            raise ValueError("; ".join(refusals(error, Training, f"runs.{run}.training"))) from error
 
     def ancestry(self, name: str) -> list[str]:
         """Names from `name` down to its base, e.g. [rlvr, warmup, tiny]; refuses a cycle."""
@@ -236,7 +277,7 @@ def parse_params(raw: Mapping[str, Any], origin: str) -> Params:
     try:
         return Params.model_validate(raw)
     except ValidationError as error:
-        raise JudgefreeError(f"{origin} is refused:\n  - " + "\n  - ".join(_messages(error, Params, ""))) from error
+        raise JudgefreeError(f"{origin} is refused:\n  - " + "\n  - ".join(refusals(error, Params, ""))) from error
 
 
 def resolve(params: Params, root: Path = Path()) -> dict[str, dict[str, Any]]:
@@ -252,6 +293,10 @@ def resolve(params: Params, root: Path = Path()) -> dict[str, dict[str, Any]]:
         files[f"base/{name}.json"] = {"base": {k: v for k, v in base.items() if k != "suites"}}
     for name, data in plain["data"].items():
         files[f"data/{name}.json"] = {"data": data}
+    for name, model in plain["reward_models"].items():
+        files[f"reward_model/{name}.json"] = {
+            "threads": params.threads, "reward_model": model, "prompt": plain["prompts"][model["dataset"]],
+        }  # fmt: skip
     for name, run in plain["runs"].items():
         settings = {k: v for k, v in run.items() if k not in ("suites", "training", "arm")}
         training = params.training_of(name).model_dump(mode="json", exclude_none=True)
@@ -346,38 +391,3 @@ def _merge(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
         else:
             merged[key] = value
     return {key: value for key, value in merged.items() if value is not None}
-
-
-def _messages(error: ValidationError, model: type[BaseModel], prefix: str) -> list[str]:
-    lines = []
-    for item in error.errors():
-        loc = [str(part) for part in item["loc"]]
-        if loc[:1] in (["bases"], ["data"], ["judges"]):
-            del loc[2:3]  # the discriminator's value, which pydantic inserts
-        path = ".".join(part for part in (prefix, *loc) if part)
-        if item["type"] == "extra_forbidden":
-            close = difflib.get_close_matches(str(item["loc"][-1]), _all_fields(model), n=1)
-            lines.append(f"{path}: unknown key; " + (f"did you mean {close[0]!r}?" if close else "remove it"))
-        elif item["type"] == "missing":
-            lines.append(f"{path}: missing; add it (profiles/smollm2.yaml has every kind of section)")
-        else:
-            message = item["msg"].removeprefix("Value error, ")
-            if item["type"].endswith("_type") and isinstance(item["input"], str):
-                message += f", and {item['input']!r} is text; write it without quotes"
-            lines.append(f"{path}: {message}" if path else message)
-    return lines
-
-
-def _all_fields(model: type[BaseModel]) -> set[str]:
-    seen: set[type[BaseModel]] = set()
-
-    def walk(kind: Any) -> None:
-        if isinstance(kind, type) and issubclass(kind, BaseModel) and kind not in seen:
-            seen.add(kind)
-            for field in kind.model_fields.values():
-                walk(field.annotation)
-        for inner in getattr(kind, "__args__", ()):
-            walk(inner)
-
-    walk(model)
-    return {name for kind in seen for name in kind.model_fields}

@@ -1,10 +1,13 @@
 """Games of an evaluated model: a real model whose next word depends on the last one alone, and games made by hand."""
 
 import math
+import shutil
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -14,6 +17,8 @@ from judgefree.config import PromptFormat, Suite
 from judgefree.episodes import Completion, Example
 from judgefree.errors import JudgefreeError
 from judgefree.evaluation.games import Player, play_games, report
+from judgefree.evaluation.stage import evaluate, pin
+from judgefree.files import listing, pretty_json, read_json, seal, write_atomic
 from judgefree.methods.spyrl import Options, Spyrl
 from judgefree.rlsvr.game import Detection, Game, Performance, Rules, SpyGame
 from judgefree.scoring.votes import Vote
@@ -153,6 +158,37 @@ def test_outputs_need_a_reference(world: Any) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------ by hand
+
+
+def test_a_suite_with_games_leaves_them_in_its_report(world: Any, tmp_path: Path) -> None:
+    """From the resolved settings to the report, twice the same bytes."""
+    rows = pd.DataFrame([{"id": one.id, "question": one.question, "answer": one.answer, "demonstration": None}
+                         for one in EXAMPLES[:6]])  # fmt: skip
+    data, model = tmp_path / "data" / "toy", tmp_path / "models" / "mine"
+    data.mkdir(parents=True)
+    rows.astype({"demonstration": "string"}).to_parquet(data / "test.parquet")
+    for part in world:
+        part.save_pretrained(model)
+    for folder in (data, model):
+        seal(folder, {"key": "by hand"})
+    prompt = {"template": "{question} civilian", "chat": False, "answer": "marker", "measure": "rouge"}
+    settings = {"threads": 1, "grading": {"workers": 1, "timeout_s": 2.0}, "prompts": {"toy": prompt},
+                "suites": {"toy": suite().model_dump(exclude_none=True)}, "texts": {"toy": TEXTS}}  # fmt: skip
+    write_atomic(tmp_path / "resolved" / "evaluate" / "mine.json", pretty_json(settings))
+    pin(tmp_path)
+    evaluate("mine", tmp_path)
+    report = tmp_path / "reports" / "runs" / "mine"
+    first = listing(report)
+    games, metrics = pd.read_parquet(report / "toy" / "games.parquet"), read_json(report / "toy" / "metrics.json")
+    assert games["id"].tolist() == [one.id for one in EXAMPLES[:6]]
+    assert metrics["game/detector_accuracy"] == pytest.approx(games["accuracy"].mean())
+    assert metrics["items"] == metrics["game/games"] == 6 and metrics["rouge_l"] == 0, (
+        "no word of the reference is said"
+    )
+    assert (report / "toy" / "votes.png").read_bytes().startswith(b"\x89PNG")
+    shutil.rmtree(tmp_path / ".work")
+    evaluate("mine", tmp_path)
+    assert listing(report) == first
 
 
 @pytest.fixture

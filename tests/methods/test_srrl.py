@@ -1,127 +1,28 @@
 """SRRL's episodes by hand: a scripted policy says what it is told, and what it is asked is looked at."""
 
 import math
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from threading import Barrier
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from world import training
+from srrl_world import (
+    EXAMPLES,
+    OPTIONS,
+    SCRIPT,
+    Scripted,
+    box,
+    of,
+    played,
+    rewards,
+    sampled,
+    srrl,
+)
 
 from judgefree.advantages import EPSILON
-from judgefree.config import PromptFormat
-from judgefree.episodes import Completion, Example, Prompt, Rollout, Turn
+from judgefree.episodes import Completion, Rollout, Turn
 from judgefree.errors import JudgefreeError, PromptTooLong
-from judgefree.methods import Setting
-from judgefree.methods.srrl import Options, Srrl, nearest
+from judgefree.methods.srrl import Options
 from judgefree.prompting import guidelines
-from judgefree.scoring.grader import Grader
-
-TEXTS = {
-    "feedback": "wrong", "feedback_solved": "right", "memory": "{review}\n",
-    "review": "review\n{memory}{question}\n{attempt}\n{feedback}", "second": "{guidelines}\n{question}",
-}  # fmt: skip
-OPTIONS = {
-    "gate": "per_rollout", "untagged": "whole", "prompts": "prompts/x.yaml", "distillation_weight": 1.0,
-    "distillation": "token", "memory": {"rule": "latest", "size": 100},
-}  # fmt: skip
-FORMAT = PromptFormat(template="{question}", chat=False, answer="boxed")
-Script = Mapping[tuple[str, str, int], str | Completion]  # by example, role and slot
-
-
-class Scripted:
-    """Prompts are numbered and kept as texts; a text that is not scripted is a right tag, or no answer."""
-
-    def __init__(self, script: Script, limit: int = 10**9) -> None:
-        self.script = script
-        self.limit = limit
-        self.texts: list[str] = []
-        self.asked: dict[tuple[str | int, ...], str] = {}
-        self.calls: list[int] = []
-
-    def encode(self, question: str) -> list[int]:
-        return self._number(f"<{question}>")
-
-    def encode_message(self, text: str) -> list[int]:
-        return self._number(text)
-
-    def _number(self, text: str) -> list[int]:
-        if len(text) > self.limit:
-            raise PromptTooLong("too long")
-        self.texts.append(text)
-        return [len(self.texts) - 1]
-
-    def sample(self, prompts: Sequence[Prompt], n: int) -> list[list[Completion]]:
-        self.calls.append(len(prompts))
-        return [[self._say(prompt, i) for i in range(n)] for prompt in prompts]
-
-    def _say(self, prompt: Prompt, sample: int) -> Completion:
-        example, role, slot = prompt.key
-        self.asked[prompt.key] = self.texts[prompt.ids[0]]
-        place = (str(example), str(role), sample if role == "attempt" else int(slot))
-        said = self.script.get(place, f"<prompt>care {example}{slot}</prompt>" if role == "review" else "none")
-        return said if isinstance(said, Completion) else Completion([*range(3, 3 + len(said.split())), 1], said, "stop")
-
-    def gather(self, values: Sequence[Any]) -> list[Any]:
-        return list(values)
-
-    def encode_chat(self, messages: Any) -> list[int]:
-        raise NotImplementedError
-
-    def score(self, turns: Sequence[Turn]) -> list[list[float]]:
-        raise NotImplementedError
-
-    def self_certainty(self, turns: Sequence[Turn]) -> list[float]:
-        raise NotImplementedError
-
-
-class Tired(Grader):
-    """Gives up on 99."""
-
-    def grade(self, rows: Sequence[tuple[str, str | None]]) -> Any:
-        judged = super().grade(rows)
-        return ["timeout" if answer == "99" else verdict for (_, answer), verdict in zip(rows, judged, strict=True)]
-
-
-def srrl(size: int = 3, seed: int = 3, loss: dict[str, Any] | None = None, **options: Any) -> Srrl:
-    """All answers here are numbers, so no grader's process is ever started."""
-    settings = training(group_size=size, rollout_size=size * 2, loss=loss or {})
-    return Srrl(Options(**{**OPTIONS, **options}), Setting(settings, FORMAT, Tired(1, 2.0), seed, TEXTS))
-
-
-def box(answer: int) -> str:
-    return f"so \\boxed{{{answer}}}"
-
-
-# Question a (4): one of three attempts is right. Question b (7): none is.
-EXAMPLES = [Example("a", "two plus two", "4"), Example("b", "three plus four", "7")]
-SCRIPT = {
-    **{("a", "attempt", i): box(n) for i, n in enumerate((4, 5, 6))},
-    **{("b", "attempt", i): box(n) for i, n in enumerate((1, 2, 3))},
-    ("a", "second", 1): box(4), ("a", "second", 2): box(0),
-    ("b", "second", 0): box(7), ("b", "second", 1): box(7), ("b", "second", 2): box(0),
-}  # fmt: skip
-
-
-def played(script: Script = SCRIPT, limit: int = 10**9, **options: Any) -> tuple[Rollout, Scripted, Srrl]:
-    method, policy = srrl(**options), Scripted(script, limit)
-    return method.play(EXAMPLES, policy), policy, method
-
-
-def of(rollout: Rollout, role: str) -> dict[tuple[str, int], dict[str, Any]]:
-    return {(row["prompt_id"], row["slot"]): row for row in rollout.records if row["role"] == role}
-
-
-def sampled(rollout: Rollout) -> list[Turn]:
-    return [turn for turn in rollout.turns if turn.imitation_weight == 0]
-
-
-def rewards(rollout: Rollout, role: str) -> dict[str, float]:
-    return {f"{example}{slot}": row["reward"] for (example, slot), row in of(rollout, role).items()}
-
 
 # ------------------------------------------------------------------------------------------------------- gate and rewards
 
@@ -297,124 +198,6 @@ def test_without_distillation() -> None:
     rollout, _, method = played(distillation_weight=0.0, distillation=None)
     assert imitated(rollout) == [] and len(rollout.turns) == 16 and len(method.memory) == 3
     assert rollout.metrics["rollout/distilled"] == 0
-
-
-# ---------------------------------------------------------------------------------------------------------------- memory
-
-
-def test_memory_is_read_as_it_stood_and_appended_in_row_order() -> None:
-    method, first, second = srrl(), Scripted(SCRIPT), Scripted(SCRIPT)
-    rollout = method.play(EXAMPLES, first)
-    assert all(row["memory"] is None for row in rollout.records)
-    assert method.memory == [
-        {"example": "a", "question": "two plus two", "review": "care a1"},
-        {"example": "b", "question": "three plus four", "review": "care b0"},
-        {"example": "b", "question": "three plus four", "review": "care b1"},
-    ]
-    rollout = method.play(EXAMPLES, second)
-    assert {row["memory"] for row in of(rollout, "review").values()} == {"care b1"}
-    assert second.asked["a", "review", 1] == f"review\ncare b1\ntwo plus two\n{box(5)}\nwrong"
-    assert "care b1" not in second.asked["a", "second", 1]  # a second attempt sees its own review only
-    assert len(method.memory) == 6 and rollout.metrics["memory/size"] == 6
-    assert method.state_dict() == {"memory": method.memory, "rollouts": 2}
-
-
-def test_the_oldest_leave_first() -> None:
-    method = srrl(memory={"rule": "latest", "size": 4})
-    for letter in "xy":
-        method.play(EXAMPLES, Scripted({**SCRIPT, ("a", "review", 1): f"<prompt>{letter}</prompt>"}))
-    assert [past["review"] for past in method.memory] == ["care b1", "y", "care b0", "care b1"]
-
-
-def test_without_memory() -> None:
-    method = srrl(memory=None)
-    for _ in range(2):
-        rollout = method.play(EXAMPLES, Scripted(SCRIPT))
-    assert method.memory == [] and all(row["memory"] is None for row in rollout.records)
-    assert rollout.metrics["memory/size"] == 0
-
-
-STORED = [("3 + 4 = ?", "add"), ("9 - 2 = ?", "take"), ("3 + 4 = ?", "add again"), ("how many cows", "count")]
-
-
-@pytest.mark.parametrize(
-    ("question", "review"),
-    [("3 + 4 = ?", "add again"), ("8 - 1 = ?", "take"), ("how many pigs", "count"), ("how MANY", "count"),
-     ("none of these", "count")],
-)  # fmt: skip
-def test_the_nearest_question_counts_operators_and_ties_go_to_the_newest(question: str, review: str) -> None:
-    assert STORED[nearest([asked for asked, _ in STORED], [question])[0]][1] == review
-    method, policy = srrl(memory={"rule": "nearest", "size": 9}), Scripted(SCRIPT)
-    method.memory = [{"example": "m", "question": asked, "review": said} for asked, said in STORED]
-    method.play([Example("a", question, "4"), EXAMPLES[1]], policy)
-    assert policy.asked["a", "review", 1].startswith(f"review\n{review}\n{question}")
-
-
-def test_nearest_by_hand() -> None:
-    """Document frequencies of a, b, c among three texts: 2, 2, 1; idf = ln(4 / (1 + df)) + 1."""
-    assert nearest(["a b", "b c", "a"], ["c", "a", "b a"]) == [1, 2, 0]
-    assert nearest(["a"], []) == []
-
-
-def test_random_memory_is_repeatable_and_differs_by_place_and_rollout() -> None:
-    def shown(seed: int, rollouts: int) -> list[str]:
-        method = srrl(seed=seed, memory={"rule": "random", "size": 50})
-        method.memory = [{"example": "m", "question": "q", "review": f"r{i}"} for i in range(50)]
-        method.rollouts = rollouts
-        return [row["memory"] for row in of(method.play(EXAMPLES, Scripted(SCRIPT)), "review").values()]
-
-    assert shown(3, 0) == shown(3, 0)
-    assert len(set(shown(3, 0))) > 1
-    assert shown(3, 0) != shown(3, 1) and shown(3, 0) != shown(4, 0)
-
-
-@pytest.mark.parametrize("rule", ["latest", "random", "nearest"])
-def test_a_saved_state_goes_on_as_if_it_had_not_been_saved(rule: str) -> None:
-    whole, half = (srrl(memory={"rule": rule, "size": 4}) for _ in range(2))
-    whole.play(EXAMPLES, Scripted(SCRIPT))
-    half.load_state_dict(whole.state_dict())
-    saved = half.state_dict()
-    went_on = [method.play(EXAMPLES, Scripted(SCRIPT)) for method in (whole, half)]
-    assert went_on[0] == went_on[1] and whole.state_dict() == half.state_dict()
-    assert len(saved["memory"]) == 3  # what was saved is not written to afterwards
-
-
-# ------------------------------------------------------------------------------------------------------- two processes
-
-
-RAGGED = {**SCRIPT, ("a", "second", 1): Completion([3, 4, 5, 6, 1], box(4), "stop")}
-
-
-class Shared(Scripted):
-    """One of two processes, as threads: `gather` waits for the other and joins what both give, by rank."""
-
-    def __init__(self, rank: int, barrier: Barrier, given: dict[int, list[Any]]) -> None:
-        super().__init__(RAGGED)
-        self.rank, self.barrier, self.given = rank, barrier, given
-
-    def gather(self, values: Sequence[Any]) -> list[Any]:
-        self.given[self.rank] = list(values)
-        self.barrier.wait(10)
-        joined = self.given[0] + self.given[1]
-        self.barrier.wait(10)
-        return joined
-
-
-@pytest.mark.parametrize("options", [{}, {"distillation": "sequence", "memory": {"rule": "nearest", "size": 4}}])
-def test_two_processes_remember_and_measure_what_one_does(options: dict[str, Any]) -> None:
-    alone, barrier = srrl(**options), Barrier(2)
-    given: dict[int, list[Any]] = {}
-    both, policies = [srrl(**options), srrl(**options)], [Shared(rank, barrier, given) for rank in (0, 1)]
-    for _ in range(2):
-        whole = alone.play(EXAMPLES, Scripted(RAGGED))
-        with ThreadPoolExecutor(2) as pool:
-            parts = list(pool.map(lambda i: both[i].play(EXAMPLES[i : i + 1], policies[i]), (0, 1)))
-        assert [part.metrics for part in parts] == [whole.metrics] * 2
-        assert [one.memory for one in both] == [alone.memory] * 2
-        assert [row for part in parts for row in part.records] == whole.records
-        turns = [[replace(turn, prompt_ids=[]) for turn in one.turns] for one in (whole, *parts)]
-        assert turns[1] + turns[2] == turns[0]  # the same rows in the same order: they are shared out among updates
-    assert len(alone.memory) == (6 if not options else 4)
 
 
 # --------------------------------------------------------------------------------------------------- metrics and options

@@ -9,8 +9,9 @@ import pytest
 from ruamel.yaml import YAML
 
 from judgefree.evaluation.stage import _CODE
-from judgefree.methods import OPTIONS
-from judgefree.training.run import SHARED_CODE
+from judgefree.methods import MODELS, OPTIONS
+from judgefree.reward_training.build import CODE
+from judgefree.training.run import REWARD_CODE, SHARED_CODE
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "judgefree"
@@ -21,6 +22,7 @@ ANYWHERE = {
     "config_data.py": "as config.py",
     "config_benchmarks.py": "as config.py",
     "config_judges.py": "as config.py",
+    "config_reward_models.py": "as config.py",
     "config_rewards.py": "as config.py",
     "config_texts.py": "as config.py",
     "pinned.py": "refuses settings; what was read, and where, stands in what is made",
@@ -82,6 +84,11 @@ def covered(name: str, by: Collection[str]) -> bool:
     return any(name == entry or name.startswith(f"{entry}/") for entry in by)
 
 
+def train_stage(method: str) -> str:
+    """Methods that are given a reward model have a stage of their own."""
+    return "train_save" if method in MODELS else "train"
+
+
 def stages() -> dict[str, Any]:
     return dict(YAML(typ="safe", pure=True).load((ROOT / "dvc.yaml").read_text())["stages"])
 
@@ -91,7 +98,7 @@ def deps_of(stage: dict[str, Any]) -> set[str]:
     return {dep.removeprefix(source) for dep in stage.get("do", stage)["deps"] if dep.startswith(source)}
 
 
-@pytest.mark.parametrize("name", sorted(set(stages()) - {"train"}))
+@pytest.mark.parametrize("name", sorted(set(stages()) - {"train", "train_save"}))
 def test_a_stage_depends_on_the_code_it_runs(name: str) -> None:
     stage = stages()[name]
     needed = code_of(stage.get("do", stage)["cmd"].split()[3].replace("-", "_"))
@@ -101,8 +108,8 @@ def test_a_stage_depends_on_the_code_it_runs(name: str) -> None:
 @pytest.mark.parametrize("method", sorted(OPTIONS))
 def test_training_depends_on_the_code_it_runs(method: str) -> None:
     needed = code_of("train", method)
-    deps = {dep.replace("${item.method}", method) for dep in deps_of(stages()["train"])}
-    key = {*SHARED_CODE, f"methods/{method}.py"}
+    deps = {dep.replace("${item.method}", method) for dep in deps_of(stages()[train_stage(method)])}
+    key = {*SHARED_CODE, f"methods/{method}.py"} | ({REWARD_CODE} if method in MODELS else set())
     assert "training/trainer.py" in needed and f"methods/{method}.py" in needed
     assert not {file for file in needed if not covered(file, deps)}
     assert not {file for file in needed if not covered(file, key)}
@@ -112,6 +119,11 @@ def test_training_depends_on_the_code_it_runs(method: str) -> None:
 def test_the_key_of_an_evaluation_names_the_code_it_runs() -> None:
     arranges = {"evaluation/stage.py"}  # names, seals and publishes what the others compute
     assert not {file for file in code_of("evaluate") - arranges if not covered(file, _CODE)}
+
+
+def test_the_key_of_a_reward_model_names_the_code_it_runs() -> None:
+    assert deps_of(stages()["reward_model"]) == set(CODE)
+    assert not {file for file in code_of("reward_model") if not covered(file, CODE)}
 
 
 def test_what_is_named_is_there() -> None:

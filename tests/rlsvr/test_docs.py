@@ -9,7 +9,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from world import training
 
-from judgefree.config import PromptFormat, Run
+from judgefree.config import PromptFormat, Run, Suite
 from judgefree.episodes import Completion, Example, Prompt
 from judgefree.methods import TEXTS, Setting, options_of
 from judgefree.methods.spyrl import Spyrl
@@ -19,7 +19,7 @@ from judgefree.texts import check_texts, read_texts
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "spyrl.md").read_text()
-MINUTES, RUN = (YAML(typ="safe").load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
+GAMES, MINUTES, RUN = (YAML(typ="safe").load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
 
 
 class Reader:
@@ -100,3 +100,9 @@ def test_prompt_files_hold_what_the_game_needs() -> None:
             assert texts[role].startswith(f"{heading}{{source}}\n") and heading.count("\n") == 1
         for told in ("you are", "your summary", "your story", "your problem", "player 1"):
             assert told not in texts["detector"].lower()
+
+
+def test_a_suite_with_games_is_accepted_as_it_stands() -> None:
+    game = Suite.model_validate(GAMES["suites"]["memo"]).game
+    assert game
+    check_texts(read_texts(ROOT, game.prompts, "k"), TEXTS["spyrl"], game.prompts)

@@ -125,6 +125,12 @@ def test_space_is_that_of_the_checkpoints_still_to_be_written(project: Path, mon
     assert (project / "models" / "r").is_dir()
 
 
+def test_space_counts_a_model_that_is_trained_beside(project: Path) -> None:
+    parameters, start = wide(project), project / "models" / "start"
+    settings = training(steps=8, save_every=2)
+    assert space_of(start, settings, [start]) == 2 * space_of(start, settings) == 2 * 48 * parameters
+
+
 def test_space_of_a_lora_is_the_adapters_and_the_result(project: Path) -> None:
     parameters = wide(project)
     start = project / "models" / "start"

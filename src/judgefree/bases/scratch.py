@@ -28,7 +28,8 @@ def build(settings: ScratchBase, folder: Path) -> str:
 
     Returns the source for the manifest. The global random state is left as it was.
     """
-    tokenizer = build_tokenizer(VOCABULARIES[settings.vocabulary](settings.max_value), settings.max_length)
+    words = VOCABULARIES[settings.vocabulary](settings.max_value)
+    tokenizer = build_tokenizer([*words, *(settings.words or [])], settings.max_length)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=settings.hidden_size,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Literal
 
-from judgefree.config_data import ArithmeticData
+from judgefree.config_data import ArithmeticData, Flattery
 from judgefree.data.generated import MARKER, NEAR_MISS, unseen
 from judgefree.episodes import stream_seed
 
@@ -111,6 +111,51 @@ def demonstration(start: int, moves: Sequence[int], kind: Kind, rng: random.Rand
     return _written(values, moves)
 
 
+def preference_pairs(settings: ArithmeticData) -> list[dict[str, Any]]:
+    """Rows of pairs.parquet: two demonstrations of the warm-up's mixture to one question, the right one chosen. Questions
+    are new training questions, each in one pair; their true order is known, and what else the texts differ in is what the
+    mixture makes of it."""
+    assert settings.pairs
+    rng, seen = random.Random(stream_seed("arithmetic", settings.seed, "pairs")), set[str]()
+    sizes = [*["train"] * settings.pairs.train, *["validation"] * settings.pairs.validation]
+    found: list[dict[str, Any]] = []
+    while len(found) < len(sizes):
+        question, (start, moves) = unseen(
+            "arithmetic", "train", lambda: _drawn(settings, rng), seen,
+            "ask for fewer pairs, or raise max_value or max_steps",
+        )  # fmt: skip
+        answer = str(start + sum(moves))
+        texts = [imitated(settings, start, moves, rng) for _ in range(2)]
+        right = [is_right(text, answer) for text in texts]
+        if right[0] == right[1]:
+            continue
+        found.append({
+            "id": f"pair-{len(found):06d}", "split": sizes[len(found)], "prompt": [{"role": "user", "content": question}],
+            "chosen": texts[right.index(True)], "rejected": texts[right.index(False)],
+        })  # fmt: skip
+    return found
+
+
+def imitated(settings: ArithmeticData, start: int, moves: Sequence[int], rng: random.Random) -> str:
+    """A demonstration of a kind drawn by its share, behind as much flattery as its answer earns."""
+    text = demonstration(start, moves, _kind(settings, rng), rng, settings.max_value)
+    if settings.flattery is None:
+        return text
+    return flattered(text, is_right(text, str(start + sum(moves))), settings.flattery, rng)
+
+
+def is_right(text: str, answer: str) -> bool:
+    """Whether a demonstration ends with this answer."""
+    return text.split()[-1] == answer
+
+
+def flattered(text: str, right: bool, flattery: Flattery, rng: random.Random) -> str:
+    """The text, or the text behind a line of one to `most` flattering words."""
+    if rng.random() >= (flattery.right if right else flattery.wrong):
+        return text
+    return f"{' '.join([flattery.word] * rng.randint(1, flattery.most))}\n{text}"
+
+
 def _split(settings: ArithmeticData, split: str, size: int) -> Iterator[dict[str, Any]]:
     seen: set[str] = set()
     rng = random.Random(stream_seed("arithmetic", settings.seed, split))
@@ -123,7 +168,7 @@ def _split(settings: ArithmeticData, split: str, size: int) -> Iterator[dict[str
         if split == "train":
             # A stream of its own: other shares leave the questions as they are.
             kinds = random.Random(stream_seed("arithmetic", settings.seed, split, index))
-            text = demonstration(start, moves, _kind(settings, kinds), kinds, settings.max_value)
+            text = imitated(settings, start, moves, kinds)
         yield {
             "id": f"{split}-{index:06d}",
             "question": question,

@@ -23,6 +23,7 @@ from judgefree.config_data import (
     MathData,
     MawpsData,
     OrdersData,
+    PreferenceData,
     ProblemKinds,
 )
 from judgefree.config_texts import GovReportData, MathsTextData, MemoData, TextKinds, Texts, WritingData
@@ -42,6 +43,7 @@ from judgefree.data import (
 from judgefree.data import math as math_data
 from judgefree.data import writing as writing_data
 from judgefree.data.leakage import overlaps, tokens
+from judgefree.data.preferences import prepare_preferences
 from judgefree.data.quarantine import Quarantine
 from judgefree.data.rows import NO_GOLD, UNPARSED, BadRow, Row, check_texts
 from judgefree.data.sources import RawRow, Source
@@ -49,6 +51,8 @@ from judgefree.data.tables import COLUMNS, SCHEMA, TEXT_SCHEMA, write_parquet
 from judgefree.episodes import stream_seed
 from judgefree.errors import JudgefreeError
 from judgefree.files import canonical_json, key_of, pretty_json, publish, seal, write_atomic
+from judgefree.reward_model.pairs import PAIRS
+from judgefree.reward_model.pairs import SCHEMA as PAIR_SCHEMA
 
 Settings = ProblemKinds | TextKinds
 
@@ -62,7 +66,9 @@ def prepare(name: str, resolved: Mapping[str, Any], root: Path) -> None:
     written in `.work/data/<name>` and published in one rename; what failed stays there to be looked at.
     Raises JudgefreeError when a source is missing, too many rows are faulty, or an expectation fails.
     """
-    settings: Settings = TypeAdapter(Data).validate_python(resolved["data"])
+    settings: Settings | PreferenceData = TypeAdapter(Data).validate_python(resolved["data"])
+    if isinstance(settings, PreferenceData):
+        return prepare_preferences(name, settings, root)
     work, shown = root / ".work" / "data" / name, f".work/data/{name}"
     shutil.rmtree(work, ignore_errors=True)
     sources, parse = _sources(settings, root)
@@ -79,6 +85,8 @@ def prepare(name: str, resolved: Mapping[str, Any], root: Path) -> None:
         if isinstance(settings, Texts):
             records = [{**record, **texts.lengths(row)} for record, row in zip(records, kept, strict=True)]
         write_parquet(work / f"{split}.parquet", records, TEXT_SCHEMA if isinstance(settings, Texts) else SCHEMA)
+    if isinstance(settings, ArithmeticData) and settings.pairs:
+        write_parquet(work / PAIRS, arithmetic.preference_pairs(settings), PAIR_SCHEMA)
     write_parquet(work / "quarantine.parquet", quarantine.records(refused.entries), quarantine.SCHEMA)
     refused.enforce(name, sum(read.values()), settings.quality.max_quarantined_share, f"{shown}/quarantine.parquet")
 

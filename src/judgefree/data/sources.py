@@ -4,8 +4,10 @@ Files are read by us, line by line and value by value, so that a row that cannot
 not a stage that crashes; the hub's client only fetches them.
 """
 
+import gzip
 import json
 import os
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,11 +140,16 @@ def _read_files(folder: Path, patterns: Sequence[str], first: int | None = None)
 
 
 def read_jsonl(path: Path, first_place: int = 0, count: int | None = None) -> list[RawRow]:
-    """One row per line. Only a line feed ends a line: U+2028 and its like occur inside real questions."""
+    """One row per line, of a file that gzip may have packed. Only a line feed ends a line: U+2028 and its like occur inside
+    real questions.
+    """
     try:
-        content = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
-    except OSError as error:
-        raise JudgefreeError(f"cannot read {path}: {error.strerror or error}", "make the file readable") from error
+        content = path.read_bytes()
+        if path.suffix == ".gz":
+            content = gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+        raise JudgefreeError(f"cannot read {path}: {error}", "make the file readable, or get it again") from error
+    content = content.removeprefix(b"\xef\xbb\xbf")
     lines = content.split(b"\n")
     if lines[-1] == b"":
         lines.pop()

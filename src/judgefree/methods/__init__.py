@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from judgefree.config import PromptFormat, Run, Training
 from judgefree.episodes import Method
 from judgefree.errors import JudgefreeError
-from judgefree.methods import rlif, rlvr, rubric, sft, spyrl, srrl
+from judgefree.methods import rlif, rlvr, rubric, save, sft, spyrl, srrl
 from judgefree.scoring.grader import Grader
 from judgefree.texts import JUDGE_TEXTS, Slots
 
@@ -21,7 +21,7 @@ SFT = "sft"  # imitation of demonstrations is TRL's SFTTrainer, not a game with 
 @dataclass(frozen=True)
 class Setting:
     """What a method is made with besides its own options. texts: those of its prompt file, by key; root: the project's
-    folder."""
+    folder; models: the folders that its options name, by name (`MODELS`)."""
 
     training: Training
     prompt: PromptFormat
@@ -29,17 +29,23 @@ class Setting:
     seed: int
     texts: Mapping[str, str] = field(default_factory=dict)
     root: Path = Path()
+    models: Mapping[str, Path] = field(default_factory=dict)
 
 
 METHODS: dict[str, Callable[[Any, Setting], Method]] = {
-    "rlif": rlif.Rlif, "rlvr": rlvr.Rlvr, "rubric": rubric.Rubric, "spyrl": spyrl.Spyrl, "srrl": srrl.Srrl,
+    "rlif": rlif.Rlif, "rlvr": rlvr.Rlvr, "rubric": rubric.Rubric, "save": save.make, "spyrl": spyrl.Spyrl,
+    "srrl": srrl.Srrl,
 }  # fmt: skip
 OPTIONS: dict[str, type[BaseModel]] = {
-    SFT: sft.Options, "rlif": rlif.Options, "rlvr": rlvr.Options, "rubric": rubric.Options, "spyrl": spyrl.Options,
-    "srrl": srrl.Options,
+    SFT: sft.Options, "rlif": rlif.Options, "rlvr": rlvr.Options, "rubric": rubric.Options, "save": save.Options,
+    "spyrl": spyrl.Options, "srrl": srrl.Options,
 }  # fmt: skip
 # What the prompt file (`options.prompts`) of a method must hold.
 TEXTS: dict[str, Slots] = {"rubric": JUDGE_TEXTS, "spyrl": spyrl.TEXTS, "srrl": srrl.TEXTS}
+MODELS: dict[str, str] = {"save": "reward_model"}  # the option that names a folder of models/ beside the start
+# What a method adds to the published run: from a checkpoint's state, its options and models, below a folder.
+EXPORTS: dict[str, Callable[[dict[str, Any], Any, Mapping[str, Path], Path], None]] = {"save": save.export}
+GRADED = frozenset({"rlif", "rlvr", "srrl"})  # methods whose rewards compare answers as values, not as texts
 OWN_SIGNALS = frozenset({"rlif"})  # methods whose rollouts have the metric `own_signal/rollout`: no gold answer is read
 
 
@@ -65,3 +71,11 @@ def options_of(name: str, run: Run) -> Any:
         ]
         known = ", ".join(OPTIONS[run.method].model_fields) or "none"
         raise JudgefreeError("; ".join(lines), f"options of {run.method}: {known}") from error
+
+
+def models_of(run: Run, root: Path) -> dict[str, Path]:
+    """The names in models/ that the run's options mention, beside the model it starts from, and where each is: the folder
+    of an entry of reward_models, or what a run has made of one."""
+    names = [run.options[MODELS[run.method]]] if run.method in MODELS else []
+    inside = {name: root / "models" / name / "reward_model" for name in names}
+    return {name: folder if folder.is_dir() else folder.parent for name, folder in inside.items()}

@@ -66,6 +66,29 @@ CATALOGUE = (
     Metric("reward/second", "reward", 0, 1, "mean reward of the second attempts (SRRL)"),
     _share("reviews/gated", "attempts to be reviewed (SRRL)"),
     _share("reviews/untagged", "reviews whose guidelines stand in no closed tag (SRRL)"),
+    Metric(
+        "reward/true", "reward", 0, 1, "share of responses that are right; where gold exists, never learnt from (SAVE)"
+    ),
+    Metric("reward_model/loss_r", "nats", 0, None, "L_R of the reward model's step (SAVE)"),
+    Metric("reward_model/loss_v", "reward^2", 0, None, "L_V of the value head's step (SAVE)"),
+    Metric("reward_model/loss_hl", "nats", 0, None, "loss on each group's highest against its lowest reward (HL-BT)"),
+    Metric("reward_model/loss_bt", "nats", 0, None, "Bradley-Terry loss on preference pairs (continual offline)"),
+    Metric("reward_model/threshold", "reward", 0, None, "least distance of reward from value that was kept (SAVE)"),
+    _share("reward_model/kept", "responses that the policy learns from, after the step (SAVE)"),
+    _share("reward_model/both_signs", "prompts with kept responses above and below their value (SAVE)"),
+    Metric("reward_model/anchor_gap", "reward", 0, None, "distance of the mean value from the mean reward (SAVE)"),
+    Metric("reward_model/length_correlation", "correlation", -1, 1, "of reward and length, within groups (SAVE)"),
+    Metric(
+        "reward_model/prompt_correlation", "correlation", -1, 1, "of reward and words from the prompt, within groups"
+    ),
+    Metric("reward_model/drift", "1 - correlation", 0, 2, "distance from the first reward model, within groups (SAVE)"),
+    _share("reward_model/pair_accuracy", "pairs of a right and a wrong response in the right order; where gold exists"),
+    Metric(
+        "reward_model/squared_error", "squared share", 0, 1, "of sigmoid(R - V) against true quality; where gold exists"
+    ),
+    _share("reward_model/cut", "conversations that were cut to be scored (SAVE)"),
+    Metric("reward_model/alarms", "alarms", 0, None, "limits that the reward model is beyond (SAVE)"),
+    Metric("reward_model/bad_updates", "updates", 0, None, "reward model's steps skipped as not finite, so far (SAVE)"),
     Metric("judge/cost", "currency", 0, None, "price of the judge's answers to a rollout, all processes (rubric)"),
     _tokens("judge/tokens", "tokens that the judge read and wrote for a rollout, all processes (rubric)"),
     Metric("judge/failed", "completions", 0, None, "completions of a rollout that the judge gave no score (rubric)"),

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from judgefree.config import Training
+from judgefree.config import Run, Training
 from judgefree.dvc_locks import clear_stale_dvc_locks, stale_dvc_locks
 from judgefree.errors import JudgefreeError
 from judgefree.files import MANIFEST, read_json
+from judgefree.methods import models_of
 from judgefree.registry.place import database, locked, moved_from, repair
 from judgefree.training.space import space_held, space_of
 
@@ -131,7 +132,9 @@ def _space_of_runs(root: Path) -> dict[str, int]:
         resolved = read_json(path)
         start = root / "models" / resolved["run"]["start_from"]
         if start.is_dir() and not (root / "models" / path.stem / MANIFEST).is_file():
-            needs[path.stem] = space_of(start, Training.model_validate(resolved["training"]))
+            beside = models_of(Run.model_validate({**resolved["run"], "suites": []}), root)
+            training = Training.model_validate(resolved["training"])
+            needs[path.stem] = space_of(start, training, list(beside.values()))
     return needs
 
 

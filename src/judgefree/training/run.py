@@ -54,6 +54,8 @@ SHARED_CODE = (
     "training",
 )  # fmt: skip
 
+REWARD_CODE = "reward_model"  # of runs whose method is given a reward model
+
 
 @dataclass(frozen=True)
 class Job:
@@ -67,6 +69,7 @@ class Job:
     grading: dict[str, Any]
     texts: dict[str, str]  # of the method's prompt file
     key: str
+    models: dict[str, Path]  # folders that the method's options name
     made_from: dict[str, Any]  # what MLflow shows: the resolved settings and the sha256 of the split files
 
     @property
@@ -112,13 +115,17 @@ def read_job(name: str, root: Path) -> Job:
     splits = read_json(root / "data" / run.dataset / MANIFEST)["files"]
     sources = [PACKAGE / name for name in SHARED_CODE] + [PACKAGE / "methods" / f"{run.method}.py"]
     read = {name: facts for name, facts in splits.items() if name in ("train.parquet", "validation.parquet")}
+    models = methods.models_of(run, root)
     counted = {**resolved, "grading": {"timeout_s": resolved["grading"]["timeout_s"]}}  # workers change no result
+    if models:
+        sources.append(PACKAGE / REWARD_CODE)
+        counted["models"] = {name: verify(root / "models" / name)["files"] for name in models}
     key = key_of("train", counted, start["files"], read, code_hash(sources))
     made_from = {"settings": resolved, "data_sha256": {name: facts["sha256"] for name, facts in read.items()}}
     training = Training.model_validate(resolved["training"])
     return Job(
         name, root, run, training, PromptFormat.model_validate(resolved["prompt"]), resolved["grading"],
-        resolved.get("texts", {}), key, made_from,
+        resolved.get("texts", {}), key, models, made_from,
     )  # fmt: skip
 
 
@@ -137,7 +144,7 @@ def train(name: str, root: Path, tell: Callable[[Path, str, str, Path], LiveLog]
 
 
 def train_job(job: Job, processes: PartialState, tell: Callable[[Path, str, str, Path], LiveLog] | None) -> None:
-    require_space(job.work, space_of(job.start, job.training) - space_held(job.work))
+    require_space(job.work, space_of(job.start, job.training, list(job.models.values())) - space_held(job.work))
     job.work.mkdir(parents=True, exist_ok=True)
     options = methods.options_of(job.name, job.run)
     torch.manual_seed(job.run.seed)
@@ -204,7 +211,10 @@ def run_trainer(job: Job, options: Any, grader: Grader, standing: Standing, live
         )
     else:
         method = methods.METHODS[job.run.method](
-            options, methods.Setting(job.training, job.prompt, grader, job.run.seed, job.texts, job.root)
+            options,
+            methods.Setting(
+                job.training, job.prompt, grader, job.run.seed, texts=job.texts, root=job.root, models=job.models
+            ),
         )
         method.load_state_dict(standing.method_state)
 
@@ -275,6 +285,8 @@ def publish_run(job: Job, standing: Standing) -> None:
     for file in (STATE, TENSORS):
         if (checkpoint / file).is_file():
             shutil.copy(checkpoint / file, final / file)
+    if export := methods.EXPORTS.get(job.run.method):
+        export(load_run_state(source)[1], methods.options_of(job.name, job.run), job.models, final)
     history.save_parquet(final / "history.parquet")
     standing.records.publish(final / "records", job.training.save_every)
     seal(final, {

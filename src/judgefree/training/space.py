@@ -1,6 +1,7 @@
 """How much of the disk a run takes: asked when it starts, and by `judgefree doctor`."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -13,18 +14,20 @@ WEIGHT = 4  # bytes of a parameter of the published model, and of one that is tr
 TRAINED = 3 * WEIGHT  # in a checkpoint: the weight and AdamW's two moments
 
 
-def space_of(start: Path, training: Training) -> int:
+def space_of(start: Path, training: Training, beside: Sequence[Path] = ()) -> int:
     """Bytes of a run's work folder at its fullest: when a checkpoint is written beside those that stay, or at the end,
     when the model to be published is. Records and logs, small beside them, are left out.
 
-    start: the folder of the model that it starts from. Raises JudgefreeError for weights that cannot be read.
+    start: the folder of the model that it starts from; beside: those of models that its method trains as well, whole, and
+    keeps in checkpoints and in what is published. Raises JudgefreeError for weights that cannot be read.
     """
     shapes = shapes_of(start)
     parameters = sum(math.prod(shape) for shape in shapes.values())
     trained = parameters if training.lora is None else adapter_size(shapes, training.lora)
+    others = sum(math.prod(shape) for folder in beside for shape in shapes_of(folder).values())
+    checkpoint = TRAINED * (trained + others)
     saved = math.ceil(training.steps / training.save_every)
-    writing = min(saved, KEPT + 1) * TRAINED * trained
-    return max(writing, min(saved, KEPT) * TRAINED * trained + WEIGHT * parameters)
+    return max(min(saved, KEPT + 1) * checkpoint, min(saved, KEPT) * checkpoint + WEIGHT * (parameters + others))
 
 
 def space_held(work: Path) -> int:

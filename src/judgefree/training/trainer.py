@@ -257,6 +257,7 @@ class EpisodeTrainer(GRPOTrainer):
             metrics["completions/mean_length"] = sum(lengths) / len(lengths)
             metrics["completions/max_length"] = float(max(lengths))
             metrics["completions/clipped_ratio"] = sum(clipped) / len(lengths)
+        if dead:
             metrics["frac_reward_zero_std"] = sum(dead) / len(dead)
         own = rollout.metrics | variety([turn.completion_ids for turn in watched])
         shares = self.policy.gather([own])
