@@ -36,16 +36,16 @@ NAMES: dict[Fact, tuple[str, ...]] = {
     "verdict": ("late", "sound", "wasteful", "unsafe", "unclear", "effective"),
 }
 SENTENCES: dict[Fact, tuple[str, ...]] = {
-    "agency": ("the audit was asked for by {value}.", "{value} sent this report.", "we looked at {value}."),
-    "programme": ("the money went to {value}.", "{value} were to be built.", "the plan was about {value}."),
-    "amount": ("the cost was {value} million.", "{value} million was spent.", "the bill came to {value} million."),
-    "year": ("work began in {value}.", "in {value} it was approved.", "the plan is from {value}."),
-    "region": ("all sites are in the {value}.", "the {value} was chosen.", "people of the {value} gain from it."),
-    "verdict": ("we found it {value}.", "the audit calls it {value}.", "our view is that it was {value}."),
+    "agency": ("{value} was audited.", "a memo from {value}.", "{value} asked us."),
+    "programme": ("money for {value}.", "it pays {value}.", "{value} were planned."),
+    "amount": ("it cost {value} million.", "{value} million was spent.", "the bill was {value} million."),
+    "year": ("approved in {value}.", "work began in {value}.", "a plan of {value}."),
+    "region": ("sites in the {value}.", "it serves the {value}.", "the {value} was chosen."),
+    "verdict": ("we found it {value}.", "it looks {value}.", "the audit says {value}."),
 }
 FILLERS = (
-    "the team met often.", "more data are needed.", "no one was hurt.", "staff gave us their time.",
-    "a map is attached.", "the file is public.",
+    "the team met often.", "more data are needed.", "nobody was hurt.", "staff helped us.", "a map follows.",
+    "the file is public.",
 )  # fmt: skip
 
 Facts = Mapping[Fact, str]
