@@ -75,13 +75,16 @@ class Course:
     """One run's trainer, and what each rollout so far has cost."""
 
     def __init__(self, job: Job, grader: Grader, folder: Path) -> None:
-        self.job, self.clock, self.watch, self.rows = job, Clock(), Stopwatch(), 0
+        self.job, self.clock, self.watch = job, Clock(), Stopwatch()
+        self.rows: list[int] = []
         self.rollouts: list[dict[str, float]] = []
         training = job.training.model_copy(
             update={"learning_rate": UNMOVED, "schedule": "constant", "warmup_share": 0.0, "weight_decay": 0.0,
                     "steps": job.training.updates_per_rollout, "save_every": job.training.updates_per_rollout}
         )  # fmt: skip
-        setting = methods.Setting(training, job.prompt, grader, job.run.seed, job.texts)
+        setting = methods.Setting(
+            training, job.prompt, grader, job.run.seed, texts=job.texts, root=job.root, models=job.models
+        )
         method = methods.METHODS[job.run.method](methods.options_of(job.name, job.run), setting)
         method.play = self.clock.timed("own", method.play)  # type: ignore[method-assign]
         args = episode_arguments(training, folder / job.name, job.run.seed)
@@ -98,7 +101,7 @@ class Course:
         self.trainer._score = self.clock.timed("scoring", self.trainer._score)  # type: ignore[method-assign]
 
     def _count(self, step: int, rollout: Any) -> None:
-        self.rows = sum(not turn.dead or self.job.training.loss.kl_weight > 0 for turn in rollout.turns)
+        self.rows.append(sum(not turn.dead or self.job.training.loss.kl_weight > 0 for turn in rollout.turns))
 
     def play(self) -> None:
         """One rollout and its updates."""
@@ -132,7 +135,8 @@ def main() -> None:
         parts = ", ".join(f"{part} {1000 * course.median(part):.0f}" for part in PARTS)
         share = course.median("own") / course.median("whole")
         ratio = course.median("whole") / courses[0].median("whole")
-        print(f"{course.job.name}: {1000 * course.median('whole'):.0f} ms a rollout ({parts}); {course.rows} rows with a "
+        rows = statistics.median(course.rows[1:])
+        print(f"{course.job.name}: {1000 * course.median('whole'):.0f} ms a rollout ({parts}); {rows:g} rows with a "
               f"gradient, {course.job.training.updates_per_rollout} updates; own part {share:.1%}; "
               f"{ratio:.2f} times {courses[0].job.name}")  # fmt: skip
 
