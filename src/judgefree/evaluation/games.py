@@ -15,7 +15,7 @@ from judgefree.config import PlayedGame, PromptFormat, Sampling, Suite
 from judgefree.episodes import Completion, Example, Policy, Prompt
 from judgefree.errors import JudgefreeError, PromptTooLong
 from judgefree.evaluation.alignment import Alignment, align, figure, quality_ranks, rank_correlation
-from judgefree.evaluation.statistics import mean_and_error
+from judgefree.evaluation.completions import with_error
 from judgefree.prompting import encode_message
 from judgefree.rlsvr.game import Game, Rules, SpyGame
 from judgefree.sampling.rules import end_ids
@@ -153,8 +153,8 @@ def _metrics(games: Sequence[Game], table: pd.DataFrame) -> dict[str, float]:
     outputs = [one for game in games for one in game.performances]
     metrics = {
         "game/games": float(len(games)),
-        **_with_error("game/detector_accuracy", table["accuracy"]),
-        **_with_error("game/spy_caught", table["caught"]),
+        **with_error("game/detector_accuracy", table["accuracy"]),
+        **with_error("game/spy_caught", table["caught"]),
         "game/detector_accuracy_spy": _mean(spies),
         "game/na_votes": kinds.count("na") / len(kinds),
         "game/invalid_votes": sum(kind in UNREADABLE for kind in kinds) / len(kinds),
@@ -172,11 +172,6 @@ def _alignment(aligned: Alignment) -> dict[str, float]:
         metrics |= {name: headline.value, f"{name}_low": headline.low, f"{name}_high": headline.high}
         metrics[f"{name}_pooled"] = aligned.pooled.value
     return metrics | {f"game/votes_rank_{rank}": one.value for rank, one in enumerate(aligned.votes_by_rank, 1)}
-
-
-def _with_error(name: str, values: "pd.Series[Any]") -> dict[str, float]:
-    mean, error = mean_and_error(values.to_numpy(dtype=float))
-    return {name: mean} if math.isnan(error) else {name: mean, f"{name}_se": error}
 
 
 def _mean(values: Sequence[float]) -> float:
