@@ -1,9 +1,9 @@
-"""The claims of the RLIF and SRRL papers, judged on runs of several seeds: pure functions, no files.
+"""The claims of the RLIF, SRRL and SpyRL papers, judged on runs of several seeds: pure functions, no files.
 
 A claim holds when the whole 95 % interval over seeds lies on the claimed side; it is told with its interval either way,
 and one that is not held is not thereby refuted. Seeds are paired between arms: seed 3 of two arms whose rollouts have
-as many prompts saw the same ones in the same order. Values are shares of validation rows answered right (greedy) unless
-a claim says otherwise. Intervals are over seeds, not over validation rows or warm-ups.
+as many prompts saw the same ones in the same order. Values are shares of validation rows answered right (greedy), of
+SpyRL ROUGE-L of test rows, unless a claim says otherwise. Intervals are over seeds, not over validation rows or warm-ups.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +17,7 @@ from judgefree.training.history import VALIDATION
 from judgefree.training.monitor import collapse_facts
 
 CONFIDENCE = 0.95
+ROLLOUTS = 10  # over which the detectors' accuracy is averaged before its peak is looked for
 
 Curve = Mapping[int, float]  # validation pass@1 by step, step 0 the start
 
@@ -29,6 +30,16 @@ class Interval:
     low: float
     high: float
     seeds: int
+
+
+@dataclass(frozen=True)
+class Played:
+    """A finished run of the spy game. test, base: the suite's metrics of the weights that it handed on, and of those that it
+    started from; detectors: the share of votes that named the spy, by rollout."""
+
+    test: Mapping[str, float]
+    base: Mapping[str, float]
+    detectors: Sequence[float]
 
 
 @dataclass(frozen=True)
@@ -62,7 +73,7 @@ def facts(curve: Curve) -> dict[str, Any]:
     return {**fall, "start": curve.get(0), "end": curve[max(curve)]}
 
 
-def paired(runs: Mapping[str, Mapping[int, Curve]], arm: str, other: str, of: Any) -> Interval:
+def paired(runs: Mapping[str, Mapping[int, Any]], arm: str, other: str, of: Any) -> Interval:
     """Mean over the seeds that both arms have of `of(arm's run) - of(other's run)`."""
     seeds = sorted(set(runs[arm]) & set(runs[other]))
     return over_seeds([of(runs[arm][seed]) - of(runs[other][seed]) for seed in seeds])
@@ -93,7 +104,7 @@ def steps_to(curve: Curve, level: float) -> float:
     return (reached[0] if reached else steps[-1] + steps[0]) / steps[-1]
 
 
-def told(runs: Mapping[str, Mapping[int, Curve]], *arms: str) -> bool:
+def told(runs: Mapping[str, Mapping[int, Any]], *arms: str) -> bool:
     """Whether the runs can say something about these arms: two seeds or more that all have."""
     return len(set.intersection(*(set(runs.get(arm, {})) for arm in arms))) > 1
 
@@ -153,4 +164,43 @@ def srrl_claims(runs: Mapping[str, Mapping[int, Curve]]) -> list[Claim]:
     for arm, text in others.items():
         if told(runs, "srrl", arm):
             claims.append(Claim(text, paired(runs, "srrl", arm, end), 0.0, True, "points"))
+    return claims
+
+
+def windows(accuracy: Sequence[float]) -> list[float]:
+    """Means over every ROLLOUTS rollouts, one after the other; what is left at the end is left out. Raises ValueError for
+    fewer rollouts than that."""
+    if len(accuracy) < ROLLOUTS:
+        raise ValueError(f"{len(accuracy)} rollouts are fewer than {ROLLOUTS}")
+    whole = len(accuracy) - len(accuracy) % ROLLOUTS
+    return [float(mean) for mean in np.reshape(accuracy[:whole], (-1, ROLLOUTS)).mean(axis=1)]
+
+
+def spyrl_claims(runs: Mapping[str, Mapping[int, Played]]) -> list[Claim]:
+    """SpyRL against its base, its detectors and votes, and against itself with a piece taken away."""
+    claims = []
+    spyrl = list(runs.get("spyrl", {}).values())
+    if len(spyrl) > 1:
+        greedy, sampled = (
+            over_seeds([run.test[key] - run.base[key] for run in spyrl]) for key in ("rouge_l", "sampled/rouge_l")
+        )
+        risen = over_seeds([max(means) - means[0] for means in (windows(run.detectors) for run in spyrl)])
+        aligned = over_seeds([run.test["game/vote_rank_correlation"] for run in spyrl])
+        claims += [
+            Claim("SpyRL writes better than its base, greedily", greedy, 0.0, True, "points"),
+            Claim("SpyRL writes better than its base, sampled at T = 1", sampled, 0.0, True, "points"),
+            Claim("Detectors name the spy more often at their peak than at the start", risen, 0.0, True, "points"),
+            Claim("Votes fall on the worse outputs: rank correlation within a game", aligned, 0.0, False, "rho"),
+        ]
+    others = {
+        "spyrl-no-baseline": "Without role baselines SpyRL ends lower",
+        "spyrl-joint": "With both sides learning at once SpyRL ends lower",
+        "spyrl-performing": "With detectors that never learn SpyRL ends lower",
+        "spyrl-no-spy": "With nothing hidden from anybody SpyRL ends lower",
+        "spyrl-3-players": "With three players instead of five SpyRL ends lower",
+    }
+    for arm, text in others.items():
+        if told(runs, "spyrl", arm):
+            lower = paired(runs, "spyrl", arm, lambda run: run.test["rouge_l"])
+            claims.append(Claim(text, lower, 0.0, True, "points"))
     return claims

@@ -26,7 +26,7 @@ from judgefree.training.run import read_job
 ROOT = Path(__file__).parents[1]
 PROFILE = ROOT / "profiles" / "reproduce.yaml"
 MAIN_SEEDS, OTHER_SEEDS = 5, 3
-MAIN_ARMS = ("grpo", "intuitor", "cluster", "multi", "multi-kl-cov", "rlvr-orders", "srrl")
+MAIN_ARMS = ("grpo", "intuitor", "cluster", "multi", "multi-kl-cov", "rlvr-orders", "srrl", "spyrl")
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
 """docs/results.md and its plots from the folder of a reproduction: tables of the arms, the claims, the curves."""
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,24 +10,27 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from benchmarks import spyrl_results
 from benchmarks.claims import Claim, Curve, facts, rlif_claims, srrl_claims
-from judgefree.config import Monitor, Training
+from benchmarks.figures import line, markdown, percent
+from judgefree.config import Monitor, Run, Training
 from judgefree.errors import JudgefreeError
 from judgefree.evaluation.plots import png
 from judgefree.files import MANIFEST, read_json, write_atomic
 from judgefree.params import load_params
-from judgefree.training.history import OWN_SIGNAL, VALIDATION
+from judgefree.training.history import OWN_SIGNAL, VALIDATION, VALIDATION_TEXT
 from judgefree.training.monitor import ROLLOUT, has_collapsed
 
 Runs = Mapping[str, Mapping[int, Any]]  # arm -> seed -> what is known of the run
 
+DETECTORS = "detector/accuracy"
 INTRODUCTION = """# What the papers claim, at small scale
 
-Written by `make reproduce` (profiles/reproduce.yaml: from-scratch policies of about 0.23 million parameters, one warm-up
-per world, {seeds} seeds of reinforcement learning, on {machine}, one thread a run). Figures are greedy pass@1 on
-validation rows. Peak, retention and collapse are those of the RLIF paper's Table 3. Intervals are 95 % t intervals over
-seeds, not over validation rows or warm-ups; a claim is *held* when its whole interval lies on the claimed side, and one
-that is not held is not thereby refuted.
+Written by `make reproduce` (profiles/reproduce.yaml: from-scratch policies of 0.23 to 0.35 million parameters, one
+warm-up per world, {seeds} seeds of reinforcement learning, on {machine}, one thread a run). Figures are greedy pass@1
+on validation rows, of SpyRL ROUGE-L. Peak, retention and collapse are those of the RLIF paper's Table 3. Intervals are
+95 % t intervals over seeds, not over rows or warm-ups; a claim is *held* when its whole interval lies on the claimed
+side, and one that is not held is not thereby refuted.
 """
 
 NOTE = """Percent, mean ± standard deviation over seeds, of {items} validation rows measured every {every} steps.
@@ -38,48 +42,64 @@ attempts too."""
 
 
 def write_page(work: Path, docs: Path) -> None:
-    """Write results.md and the plots of both methods into `docs`. Raises JudgefreeError where no run is finished."""
+    """Write results.md and the plots of all methods into `docs`. Raises JudgefreeError where no run is finished."""
     params = load_params(work / "params.yaml")
     runs: dict[str, dict[int, dict[str, Any]]] = {}
     for name, run in params.runs.items():
         if run.arm and (work / "models" / name / MANIFEST).is_file():
-            runs.setdefault(run.arm, {})[run.seed] = read_run(work, name, run.dataset, params.training_of(name))
+            runs.setdefault(run.arm, {})[run.seed] = read_run(work, name, run, params.training_of(name))
     if not runs:
         raise JudgefreeError(f"no finished run in {work}", "run `make reproduce`")
-    curves = {arm: {seed: run["curve"] for seed, run in seeds.items()} for arm, seeds in runs.items()}
     parts = [introduction(runs)]
-    worlds = {"Self-certainty and votes (RLIF)": ("arithmetic", rlif_claims, "results-rlif.png"),
-              "Self-review (SRRL)": ("orders", srrl_claims, "results-srrl.png")}  # fmt: skip
-    for title, (dataset, judge, plot) in worlds.items():
+    for title, (dataset, section) in {
+        "Self-certainty and votes (RLIF)": ("arithmetic", problems(rlif_claims, docs / "results-rlif.png")),
+        "Self-review (SRRL)": ("orders", problems(srrl_claims, docs / "results-srrl.png")),
+        "The spy game (SpyRL)": ("memo", partial(spyrl_results.section, target=docs / "results-spyrl.png")),
+    }.items():
         arms = {arm: seeds for arm, seeds in runs.items() if seeds[min(seeds)]["dataset"] == dataset}
-        if not arms:
-            continue
-        draw({arm: curves[arm] for arm in arms}, docs / plot)
-        training = next(run["training"] for seeds in arms.values() for run in seeds.values())
-        note = NOTE.format(items=training.validation_items, every=training.save_every)
-        plotted = f"![Validation pass@1 by step]({plot})"
-        parts += [f"## {title}", plotted, arms_table(arms), note, claims_table(judge(curves))]
-        if retries := retry_table(work, params, dataset):
-            parts += ["### Further attempts at inference time", retries]
+        if arms:
+            table, claims = section(arms)
+            parts += [f"## {title}", table, claims_table(claims)]
+            if retries := retry_table(work, params, dataset):
+                parts += ["### Further attempts at inference time", retries]
     write_atomic(docs / "results.md", "\n\n".join(parts) + "\n")
 
 
-def read_run(work: Path, name: str, dataset: str, training: Training) -> dict[str, Any]:
+def problems(judge: Callable[[Any], list[Claim]], plot: Path) -> Callable[[Runs], tuple[str, list[Claim]]]:
+    """The section of a world whose answers are values: plot, table and note of its arms, and its claims."""
+
+    def section(arms: Runs) -> tuple[str, list[Claim]]:
+        curves = {arm: {seed: run["curve"] for seed, run in seeds.items()} for arm, seeds in arms.items()}
+        draw(curves, plot)
+        training = next(run["training"] for seeds in arms.values() for run in seeds.values())
+        note = NOTE.format(items=training.validation_items, every=training.save_every)
+        return "\n\n".join([f"![Validation pass@1 by step]({plot.name})", arms_table(arms), note]), judge(curves)
+
+    return section
+
+
+def read_run(work: Path, name: str, run: Run, training: Training) -> dict[str, Any]:
     """A finished run's curve, completions and sampled tokens, its validation where its own signal was best, when its monitor
-    would declare a collapse, and the test scores of what it handed on."""
+    would declare a collapse, the share of votes that named the spy by rollout, and the test scores of what it handed on and
+    of what it started from."""
     history = pd.read_parquet(work / "models" / name / "history.parquet").set_index("step")
-    curve = {int(step): float(value) for step, value in history[VALIDATION].dropna().items()}
+    measure = VALIDATION if VALIDATION in history else VALIDATION_TEXT
+    curve = {int(step): float(value) for step, value in history[measure].dropna().items()}
     own = history[OWN_SIGNAL].dropna() if OWN_SIGNAL in history else None
     lengths = history["completions/mean_length"].dropna()
     counted = "rollout/completions" in history
     rows = {int(step): row.dropna().to_dict() for step, row in history.iterrows()}
+    tested = work / "reports" / "runs"
     return {
-        "dataset": dataset,
+        "dataset": run.dataset,
+        "start": run.start_from,
         "training": training,
         "alarm": first_alarm(rows, training.monitor),
         "curve": curve,
         "own_choice": curve.get(int(own.idxmax())) if own is not None and len(own) else None,
-        "test": read_json(work / "reports" / "runs" / name / dataset / "metrics.json"),
+        "detectors": history[DETECTORS].dropna().tolist() if DETECTORS in history else [],
+        "test": read_json(tested / name / run.dataset / "metrics.json"),
+        "base": read_json(tested / run.start_from / run.dataset / "metrics.json"),
         "completions": float(history["rollout/completions"].sum() if counted else training.rollout_size * len(lengths)),
         "tokens": float(history["rollout/tokens"].sum() if counted else training.rollout_size * lengths.sum()),
     }
@@ -116,22 +136,21 @@ def arms_table(arms: Runs) -> str:
         "completions",
         "tokens",
     ]
-    lines = [" | ".join(header), " | ".join(["---"] + ["--:"] * (len(header) - 1))]
+    rows = []
     for arm, seeds in arms.items():
         known = [facts(run["curve"]) for run in seeds.values()]
         falls = sorted(fact["collapse_step"] for fact in known if fact["collapse_step"] is not None)
         alarms = sorted(run["alarm"] for run in seeds.values() if run["alarm"] is not None)
         own = [run["own_choice"] for run in seeds.values() if run["own_choice"] is not None]
         tests = [[run["test"].get(name) for run in seeds.values()] for name in ("pass@1", "sampled/accuracy")]
-        cells = [
+        rows.append([
             arm, str(len(seeds)), percent([fact["start"] for fact in known]), percent([fact["peak"] for fact in known]),
             percent([fact["end"] for fact in known]), percent([fact["retention"] for fact in known]),
             *(f"{len(steps)} of {len(seeds)}" + (f" (from step {steps[0]})" if steps else "") for steps in (falls, alarms)),
             percent(own), *(percent([value for value in values if value is not None]) for values in tests),
             *(f"{np.mean([run[key] for run in seeds.values()]) / 1000:,.0f}" for key in ("completions", "tokens")),
-        ]  # fmt: skip
-        lines.append(" | ".join(cells))
-    return "\n".join(f"| {line} |" for line in lines)
+        ])  # fmt: skip
+    return markdown(header, rows)
 
 
 def retry_table(work: Path, params: Any, dataset: str) -> str:
@@ -146,14 +165,14 @@ def retry_table(work: Path, params: Any, dataset: str) -> str:
     header = ["arm", "one attempt", "tokens"] + [
         cell for one in retrying.values() for cell in (one.procedure, "tokens")
     ]
-    lines = [" | ".join(header), " | ".join(["---"] + ["--:"] * (len(header) - 1))]
+    rows = []
     for arm, names in arms.items():
         cells = [arm]
         for suite, tokens in [(dataset, "length"), *((name, "retry/tokens") for name in retrying)]:
             metrics = [read_json(work / "reports" / "runs" / name / suite / "metrics.json") for name in names]
             cells += [percent([one["pass@1"] for one in metrics]), f"{np.mean([one[tokens] for one in metrics]):.1f}"]
-        lines.append(" | ".join(cells))
-    return "\n".join(f"| {line} |" for line in lines) + (
+        rows.append(cells)
+    return markdown(header, rows) + (
         "\n\nTest items, percent, greedy; tokens sampled per item; one round. Reflexion asks the gold answers which of\n"
         "them failed, so that is no pass@1 of a policy. What a method has trained into the policy costs nothing: the first\n"
         "column."
@@ -171,25 +190,12 @@ def claims_table(claims: Sequence[Claim]) -> str:
     return "\n".join(lines)
 
 
-def percent(values: Sequence[float]) -> str:
-    if not values:
-        return "-"
-    mean = 100 * float(np.mean(values))
-    return f"{mean:.1f}" if len(values) < 2 else f"{mean:.1f} ± {100 * float(np.std(values, ddof=1)):.1f}"
-
-
 def draw(curves: Mapping[str, Mapping[int, Curve]], target: Path) -> None:
     """One line per arm, the mean over its seeds, and a band from the worst seed to the best."""
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
     for arm, seeds in curves.items():
-        steps = sorted(set.intersection(*(set(curve) for curve in seeds.values())))
-        values = 100 * np.array([[curve[step] for step in steps] for curve in seeds.values()])
-        line = axes.plot(steps, values.mean(axis=0), label=f"{arm} ({len(seeds)} seeds)")[0]
-        axes.fill_between(
-            steps, values.min(axis=0), values.max(axis=0), color=line.get_color(), alpha=0.12, linewidth=0
-        )
+        line(axes, f"{arm} ({len(seeds)} seeds)", list(seeds.values()))
     axes.set(xlabel="optimizer step", ylabel="validation pass@1, greedy, %", ylim=(0, 100))
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8)
-    axes.grid(alpha=0.3)
     write_atomic(target, png(figure))

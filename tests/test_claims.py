@@ -6,7 +6,21 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.claims import Claim, Interval, facts, lifetime, over_seeds, paired, rlif_claims, srrl_claims, steps_to
+from benchmarks import spyrl_results
+from benchmarks.claims import (
+    Claim,
+    Interval,
+    Played,
+    facts,
+    lifetime,
+    over_seeds,
+    paired,
+    rlif_claims,
+    spyrl_claims,
+    srrl_claims,
+    steps_to,
+    windows,
+)
 from benchmarks.reproduce import PROFILE
 from benchmarks.results_page import arms_table, claims_table, first_alarm, retry_table
 from judgefree.config import Run, Suite
@@ -77,6 +91,45 @@ def test_claims_of_srrl() -> None:
     assert claims[0].figure.mean == pytest.approx(0.1) and claims[0].holds
     assert claims[1].figure.mean == pytest.approx(20 / 60) and claims[1].holds
     assert [claim.holds for claim in claims[2:]] == [False] * 4, "nothing gained, and nothing lost without a piece"
+
+
+def of_a_game(rouge: float, rho: float = -0.4) -> dict[str, float]:
+    return {"rouge_l": rouge, "sampled/rouge_l": rouge - 0.1, "words": 4.0, "game/detector_accuracy": 0.5,
+            "game/vote_rank_correlation": rho}  # fmt: skip
+
+
+# Thirty rollouts: their tens have 0.4, 0.6 and 0.5 of the votes right; what is left at the end is no ten.
+FOUND = [*([0.3, 0.5] * 5), *([0.6] * 10), *([0.5] * 10), 1.0]
+
+
+def test_claims_of_spyrl() -> None:
+    base = of_a_game(0.8)
+    runs = {"spyrl": {seed: Played(of_a_game(0.9 + 0.01 * seed), base, FOUND) for seed in (0, 1)},
+            "spyrl-joint": {seed: Played(of_a_game(0.6 + 0.01 * seed), base, FOUND) for seed in (0, 1)},
+            "spyrl-no-spy": {0: Played(of_a_game(0.6), base, FOUND)}}  # fmt: skip
+    greedy, sampled, risen, aligned, joint = spyrl_claims(runs)
+    # 0.10 and 0.11 above the base: 0.105 +- 12.7062 * 0.005
+    assert greedy.figure.mean == pytest.approx(0.105) == sampled.figure.mean
+    assert greedy.figure.low == pytest.approx(0.105 - 12.7062 * 0.005, abs=1e-5) and greedy.holds
+    assert windows(FOUND) == pytest.approx([0.4, 0.6, 0.5])
+    assert risen.figure.mean == pytest.approx(0.2) and risen.holds
+    assert aligned.figure.mean == -0.4 and aligned.holds, "worse outputs have more votes: below 0"
+    assert joint.figure.mean == pytest.approx(0.3) and joint.holds and "both sides" in joint.text
+    with pytest.raises(ValueError, match="9 rollouts are fewer than 10"):
+        windows(FOUND[:9])
+
+
+def test_the_section_of_the_spy_game(tmp_path: Path) -> None:
+    training = SimpleNamespace(validation_items=200, save_every=20)
+    run = {"training": training, "start": "warmup", "curve": {0: 0.8, 20: 0.9}, "base": of_a_game(0.8), "detectors": FOUND,
+           "completions": 10_240.0, "tokens": 61_800.0}  # fmt: skip
+    arms = {"spyrl": {seed: {**run, "test": of_a_game(0.85 + 0.1 * seed)} for seed in (0, 1)}}
+    text, claims = spyrl_results.section(arms, tmp_path / "plot.png")
+    assert "| warmup (their start) | 1 |  |  | 80.0 | 4.0 | 70.0 |  |  | 50.0 | -0.40 |  |  |" in text
+    start = "| spyrl | 2 | 80.0 ± 0.0 | 90.0 ± 0.0 | 90.0 ± 7.1 | 4.0 | 80.0 ± 7.1 |"
+    assert f"{start} 40.0 ± 0.0 | 60.0 ± 0.0 | 50.0 ± 0.0 | -0.40 ± 0.00 | 10 | 62 |" in text
+    assert "of 200 rows, every 20 steps" in text and len(claims) == 4
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_claims_are_made_of_arms_with_two_seeds_only() -> None:

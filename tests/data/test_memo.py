@@ -170,8 +170,8 @@ def test_faults_counted_by_hand(output, whole, count):
 def roles(rows):
     """(role, source, percentage or listed outputs, row) of every lesson."""
     for row in rows:
-        if found := re.fullmatch(r"([^\n]+)\n((?:\d : [^\n]+\n)+)spy [?]", row["question"]):
-            yield "detector", found[1], re.findall(r"\d : ([^\n]+)\n", found[2]), row
+        if found := re.fullmatch(r"([^\n]+)\n((?:[^\n]+ : \d\n)+)spy [?]", row["question"]):
+            yield "detector", found[1], re.findall(r"([^\n]+) : \d\n", found[2]), row
         elif found := re.fullmatch(r"([^\n]+)\nspy (\d+)\nsummary", row["question"]):
             yield "spy", found[1], found[2], row
         else:

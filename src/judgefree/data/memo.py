@@ -21,7 +21,7 @@ from judgefree.episodes import stream_seed
 CIVILIAN = "{source}\nsummary"
 SPY = "{source}\nspy {percent}\nsummary"
 DETECTOR = "{source}\n{outputs}\nspy ?"
-OUTPUT = "{number} : {text}"
+OUTPUT = "{text} : {number}"  # a small model learns to vote only where the number follows what it counts
 PLACEHOLDER = "nothing"
 STAR = "*"  # a word that is not seen
 OPEN, CLOSE, ABSTAIN = "\\boxed{", "}", "N/A"
