@@ -9,6 +9,7 @@ judged (claims.py), docs/results.md and its plots are written (results_page.py),
 
 import argparse
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
+import psutil
 from ruamel.yaml import YAML
 
 from judgefree.errors import JudgefreeError
@@ -36,6 +38,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=ROOT / ".work" / "reproduce", help="where the models are made")
     parser.add_argument("--page-only", action="store_true", help="judge what is there and write the page")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, stop)
     try:
         project = write_project(options.work, options.arms)
         if not options.page_only:
@@ -47,6 +50,13 @@ def main() -> None:
         sys.exit("stopped; the same command goes on from there")
     except JudgefreeError as error:
         sys.exit(f"{error.problem}\n  fix: {error.fix}")
+
+
+def stop(number: int, frame: Any) -> None:
+    """A request to end goes on to the stages that run, which save what they have, as Ctrl-C reaches all by itself."""
+    for child in psutil.Process().children():
+        child.terminate()
+    raise KeyboardInterrupt
 
 
 def write_project(work: Path, arms: list[str] | None) -> dict[str, Any]:
