@@ -20,6 +20,7 @@ from judgefree.outside import replaced
 from judgefree.params import load_params
 from tasks.graph import stages
 from tasks.lock import ProjectBusy, project_lock
+from tasks.process import MARGIN_S
 from tasks.report import report_stages
 from tasks.stage import GPU, options, run_stage
 
@@ -33,7 +34,8 @@ def project(root: str) -> Iterator[Pipeline]:
     Raises JudgefreeError for parameters that are refused, ProjectBusy when another flow keeps the project.
     """
     pipeline = load_params(Path(root) / "params.yaml").pipeline
-    with project_lock(Path(root), pipeline.lock_wait_s, get_run_logger().warning):
+    saving_s = pipeline.grace_s + MARGIN_S
+    with project_lock(Path(root), pipeline.lock_wait_s, saving_s, get_run_logger().warning):
         with get_client(sync_client=True) as client:
             client.upsert_global_concurrency_limit_by_name(GPU, pipeline.gpu_slots)
         yield pipeline

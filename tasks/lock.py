@@ -21,11 +21,12 @@ class ProjectBusy(Exception):
 
 
 @contextmanager
-def project_lock(root: Path, wait_s: float, say: Callable[[str], None]) -> Iterator[None]:
+def project_lock(root: Path, wait_s: float, saving_s: float, say: Callable[[str], None]) -> Iterator[None]:
     """Hold the project for this process; within it a second call enters at once.
 
     An OS lock on an open file: it ends with its last holder, and a stage's guard is one (see `held`), so that a new flow
-    waits for a killed one's stage to finish saving. Raises ProjectBusy after wait_s seconds.
+    waits for a killed one's stage to finish saving. Raises ProjectBusy after wait_s seconds; where the owner is gone and
+    only its stage is left, which ends by itself, after saving_s if that is more.
     """
     path = (root / LOCK).absolute()
     if path in _held:
@@ -34,7 +35,7 @@ def project_lock(root: Path, wait_s: float, say: Callable[[str], None]) -> Itera
     path.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        _take(handle, path, wait_s, say)
+        _take(handle, path, wait_s, saving_s, say)
         owner = {"pid": os.getpid(), "command": " ".join(sys.argv), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
         os.ftruncate(handle, 0)
         os.pwrite(handle, json.dumps(owner).encode(), 0)
@@ -51,29 +52,32 @@ def held(root: Path) -> list[int]:
     return [] if handle is None else [handle]
 
 
-def _take(handle: int, path: Path, wait_s: float, say: Callable[[str], None]) -> None:
-    deadline = time.monotonic() + wait_s
+def _take(handle: int, path: Path, wait_s: float, saving_s: float, say: Callable[[str], None]) -> None:
+    begun = time.monotonic()
     told = False
     while True:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError:
-            owner = _owner(path)
-        if time.monotonic() >= deadline:
-            raise ProjectBusy(f"skipped: {owner}; waited {wait_s:.0f} s (pipeline.lock_wait_s)")
+            owner, gone = _owner(path)
+        limit = max(wait_s, saving_s) if gone else wait_s
+        if time.monotonic() - begun >= limit:
+            setting = "pipeline.grace_s" if gone else "pipeline.lock_wait_s"
+            raise ProjectBusy(f"skipped: {owner}; waited {limit:.0f} s ({setting})")
         if not told:
-            say(f"{owner}; waiting for up to {wait_s:.0f} s")
+            say(f"{owner}; waiting for up to {limit:.0f} s")
             told = True
         time.sleep(POLL_S)
 
 
-def _owner(path: Path) -> str:
+def _owner(path: Path) -> tuple[str, bool]:
+    """Who holds the project, in words, and whether that process is gone."""
     try:
         owner = json.loads(path.read_text())
     except json.JSONDecodeError:
-        return "another flow works in this project"
+        return "another flow works in this project", False
     who = f"process {owner['pid']} ({owner['command']}, since {owner['since']})"
     if psutil.pid_exists(owner["pid"]):
-        return f"another flow works in this project: {who}"
-    return f"{who} is gone, but its stage is still saving"
+        return f"another flow works in this project: {who}", False
+    return f"{who} is gone, but its stage is still saving", True

@@ -19,7 +19,7 @@ from pathlib import Path
 from tasks.lock import held, project_lock
 from tasks.process import run
 root = Path({root!r})
-with project_lock(root, 0, print):
+with project_lock(root, 0, 0, print):
     run([{python!r}, "-c", {program!r}], root / "work", root / "log", 60, 20, print, keep=held(root))
 """
 
@@ -44,7 +44,7 @@ def holder(tmp_path: Path):  # type: ignore[no-untyped-def]
 def test_the_second_is_told_who_works(holder: subprocess.Popen[bytes], tmp_path: Path) -> None:
     said: list[str] = []
     message = rf"^skipped: another flow works in this project: process {holder.pid} \("
-    with pytest.raises(ProjectBusy, match=message), project_lock(tmp_path, 0.6, said.append):
+    with pytest.raises(ProjectBusy, match=message), project_lock(tmp_path, 0.6, 20, said.append):
         pass
     assert len(said) == 1 and "waiting for up to 1 s" in said[0]
     assert held(tmp_path) == []
@@ -57,20 +57,25 @@ def test_a_killed_flows_stage_keeps_the_project_until_it_has_saved(
     holder.kill()
     holder.wait()
     said: list[str] = []
-    with project_lock(tmp_path, 20, said.append):
+    with (
+        pytest.raises(ProjectBusy, match=r"still saving; waited 0 s \(pipeline.grace_s\)"),
+        project_lock(tmp_path, 0, 0, print),
+    ):
+        pass
+    with project_lock(tmp_path, 0, 20, said.append):
         assert (tmp_path / "work" / "saved").exists()
         assert working_in(tmp_path / "work") == []
     assert len(said) == 1 and f"process {holder.pid} (" in said[0] and "gone, but its stage is still saving" in said[0]
 
 
 def test_a_flow_that_runs_other_flows_enters_again(tmp_path: Path) -> None:
-    with project_lock(tmp_path, 0, print):
+    with project_lock(tmp_path, 0, 0, print):
         first = held(tmp_path)
-        with project_lock(tmp_path, 0, print):
+        with project_lock(tmp_path, 0, 0, print):
             assert held(tmp_path) == first
         assert held(tmp_path) == first
     assert held(tmp_path) == []
-    with project_lock(tmp_path, 0, print):
+    with project_lock(tmp_path, 0, 0, print):
         pass
 
 
