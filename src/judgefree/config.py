@@ -387,7 +387,8 @@ class Pipeline(Strict):
 
     grace_s: seconds from the request to stop (cancel, time-out, end of the flow) until whatever is left is killed; give
     training time to reach its next checkpoint. lock_wait_s: how long a flow waits for another that works in this
-    project (for what is left of one that was killed, as long as it may take to save). retries: of faults that may pass (a busy lock, the network), never of refused input.
+    project (for what is left of one that was killed, as long as that may save). retries: of faults that may pass (a busy
+    lock, the network), never of refused input.
     """
 
     timeout_s: StageTimeouts
