@@ -1,4 +1,5 @@
-"""docs/results.md and its plots from the folder of a reproduction: tables of the arms, the claims, the curves."""
+"""The sections of docs/results.md on RLIF and SRRL and their plots, from the folder of a reproduction: tables of the arms,
+the claims, the curves."""
 
 import platform
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from benchmarks.claims import Claim, Curve, facts, rlif_claims, srrl_claims
+from benchmarks.sections import joined, sections_of
 from judgefree.config import Monitor, Training
 from judgefree.errors import JudgefreeError
 from judgefree.evaluation.plots import png
@@ -47,7 +49,7 @@ def write_page(work: Path, docs: Path) -> None:
     if not runs:
         raise JudgefreeError(f"no finished run in {work}", "run `make reproduce`")
     curves = {arm: {seed: run["curve"] for seed, run in seeds.items()} for arm, seeds in runs.items()}
-    parts = [introduction(runs)]
+    _, sections = sections_of(docs / "results.md")  # those of other profiles stay as they are
     worlds = {"Self-certainty and votes (RLIF)": ("arithmetic", rlif_claims, "results-rlif.png"),
               "Self-review (SRRL)": ("orders", srrl_claims, "results-srrl.png")}  # fmt: skip
     for title, (dataset, judge, plot) in worlds.items():
@@ -58,10 +60,11 @@ def write_page(work: Path, docs: Path) -> None:
         training = next(run["training"] for seeds in arms.values() for run in seeds.values())
         note = NOTE.format(items=training.validation_items, every=training.save_every)
         plotted = f"![Validation pass@1 by step]({plot})"
-        parts += [f"## {title}", plotted, arms_table(arms), note, claims_table(judge(curves))]
+        parts = [plotted, arms_table(arms), note, claims_table(judge(curves))]
         if retries := retry_table(work, params, dataset):
             parts += ["### Further attempts at inference time", retries]
-    write_atomic(docs / "results.md", "\n\n".join(parts) + "\n")
+        sections[title] = "\n\n".join(parts)
+    write_atomic(docs / "results.md", joined(introduction(runs), sections))
 
 
 def read_run(work: Path, name: str, dataset: str, training: Training) -> dict[str, Any]:
