@@ -1,4 +1,5 @@
-"""docs/results.md and its plots from the folder of a reproduction: tables of the arms, the claims, the curves."""
+"""The sections of docs/results.md on RLIF, SRRL and SpyRL and their plots, from the folder of a reproduction: tables of the
+arms, the claims, the curves."""
 
 import platform
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ from matplotlib.figure import Figure
 from benchmarks import spyrl_results
 from benchmarks.claims import Claim, Curve, facts, rlif_claims, srrl_claims
 from benchmarks.figures import line, markdown, percent
+from benchmarks.sections import joined, sections_of
 from judgefree.config import Monitor, Run, Training
 from judgefree.errors import JudgefreeError
 from judgefree.evaluation.plots import png
@@ -50,7 +52,7 @@ def write_page(work: Path, docs: Path) -> None:
             runs.setdefault(run.arm, {})[run.seed] = read_run(work, name, run, params.training_of(name))
     if not runs:
         raise JudgefreeError(f"no finished run in {work}", "run `make reproduce`")
-    parts = [introduction(runs)]
+    _, sections = sections_of(docs / "results.md")  # what this folder has no runs of stays as it is
     for title, (dataset, section) in {
         "Self-certainty and votes (RLIF)": ("arithmetic", problems(rlif_claims, docs / "results-rlif.png")),
         "Self-review (SRRL)": ("orders", problems(srrl_claims, docs / "results-srrl.png")),
@@ -59,10 +61,11 @@ def write_page(work: Path, docs: Path) -> None:
         arms = {arm: seeds for arm, seeds in runs.items() if seeds[min(seeds)]["dataset"] == dataset}
         if arms:
             table, claims = section(arms)
-            parts += [f"## {title}", table, claims_table(claims)]
+            parts = [table, claims_table(claims)]
             if retries := retry_table(work, params, dataset):
                 parts += ["### Further attempts at inference time", retries]
-    write_atomic(docs / "results.md", "\n\n".join(parts) + "\n")
+            sections[title] = "\n\n".join(parts)
+    write_atomic(docs / "results.md", joined(introduction(runs), sections))
 
 
 def problems(judge: Callable[[Any], list[Claim]], plot: Path) -> Callable[[Runs], tuple[str, list[Claim]]]:

@@ -18,6 +18,7 @@ from judgefree.registry.catalogue import describe, mlflow_name
 from judgefree.reward_model.pairs import PAIRS
 from judgefree.reward_model.pairs import SCHEMA as PAIR_SCHEMA
 from judgefree.reward_training.build import build_reward_model
+from judgefree.scoring.grader import Grader
 from judgefree.training.run import train
 
 PROMPT = {"template": "{question}", "chat": True, "answer": "marker"}
@@ -120,6 +121,18 @@ def test_save_moves_the_reward_model_and_hands_it_on(project: Path, caplog: pyte
     names = [name for name, value in rows[4].items() if value is not None and name != "step"]
     assert {"reward_model/loss_v", "reward_model/kept", "reward/true", "reward_model/drift"} <= set(names)
     assert not [name for name in names if describe(mlflow_name(name)) is None]
+
+
+def test_true_quality_is_watched_by_both_reward_models(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frozen reward model is its own first one. Every second response is taken for right."""
+    monkeypatch.setattr(Grader, "grade", lambda _, pairs: ["correct", "wrong"] * (len(pairs) // 2))
+    resolve(project, {"reward_model": "judge", "update": "frozen", "batch_tokens": 2000, "watch_drift": True})
+    train("r", project)
+    rows = {row["step"]: row for row in pq.read_table(project / "models" / "r" / "history.parquet").to_pylist()}
+    for step in range(1, 5):
+        row = rows[step]
+        assert row["reward/true"] == 0.5 and row["reward_model/pairs"] == 4 * 2 * 2, "of 4 groups of 4"
+        assert row["reward_model/pair_accuracy"] == row["reward_model/first_pair_accuracy"]
 
 
 def test_an_interrupted_run_has_the_same_bytes(project: Path) -> None:

@@ -83,6 +83,8 @@ CATALOGUE = (
     ),
     Metric("reward_model/drift", "1 - correlation", 0, 2, "distance from the first reward model, within groups (SAVE)"),
     _share("reward_model/pair_accuracy", "pairs of a right and a wrong response in the right order; where gold exists"),
+    _share("reward_model/first_pair_accuracy", "the same pairs, by the first reward model"),
+    Metric("reward_model/pairs", "pairs", 0, None, "of a right and a wrong response to one prompt; where gold exists"),
     Metric(
         "reward_model/squared_error", "squared share", 0, 1, "of sigmoid(R - V) against true quality; where gold exists"
     ),

@@ -179,12 +179,16 @@ class Save:
             metrics |= {"reward_model/kept": float(kept.float().mean()),
                         "reward_model/both_signs": float(after.feedback.both.float().mean()),
                         "reward_model/threshold": before.feedback.threshold}  # fmt: skip
+        truths = self._true_quality(batch, groups)
+        if truths:
+            metrics |= quality_metrics(after, truths)
         if self.first:
             first = self.first.read(self.first.rewards, batch.rows, self.options.batch_tokens)
             size = batch.counted.shape[1]
             old = [first[i : i + size] for i in range(0, len(first), size)]
             metrics["reward_model/drift"] = 1 - within_groups(scores, old)
-        metrics |= self._true_quality(batch, after, groups)
+            if truths:
+                metrics["reward_model/first_pair_accuracy"] = pair_accuracy(old, truths)[0]
         if self.options.alarms:
             metrics["reward_model/alarms"] = float(len(self._raised(metrics, self.options.alarms)))
         return metrics
@@ -195,25 +199,16 @@ class Save:
             log.warning("update %d: reward model: above its limit: %s", self.learner.updates, ", ".join(raised))
         return raised
 
-    def _true_quality(
-        self, batch: "Batch", judged: "Judged", groups: Sequence[Sequence[Completion]]
-    ) -> dict[str, float]:
-        """What the responses are worth, and how far the reward model sees it; for the reader: nothing is learnt from it."""
+    def _true_quality(self, batch: "Batch", groups: Sequence[Sequence[Completion]]) -> list[list[float]]:
+        """What the responses are worth, (B, G), NaN where there is no gold answer; empty where nothing is known. For the
+        reader: nothing is learnt from it."""
         flat = [(e, c) for e, group in zip(batch.examples, groups, strict=True) for c in group if e.answer is not None]
         if not flat or self.setting.prompt.measure:  # no gold, or a text that is neither right nor wrong
-            return {}
+            return []
         form = self.setting.prompt.answer
         verdicts = iter(self.setting.grader.grade([(str(e.answer), final_answer(c, form)) for e, c in flat]))
-        truths = [[REWARD[next(verdicts)] if e.answer is not None else math.nan for _ in group]
-                  for e, group in zip(batch.examples, groups, strict=True)]  # fmt: skip
-        accuracy, pairs = pair_accuracy(judged.rewards.tolist(), truths)
-        known = [truth for row in truths for truth in row if math.isfinite(truth)]
-        advantages = advantages_of(judged.rewards, judged.anchors).tolist()
-        return {
-            "reward/true": sum(known) / len(known) if known else math.nan,
-            "reward_model/pair_accuracy": accuracy if pairs else math.nan,
-            "reward_model/squared_error": squared_error(advantages, truths),
-        }
+        return [[REWARD[next(verdicts)] if e.answer is not None else math.nan for _ in group]
+                for e, group in zip(batch.examples, groups, strict=True)]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -224,6 +219,18 @@ class Judged:
     values: Tensor
     anchors: Tensor
     feedback: Feedback
+
+
+def quality_metrics(judged: "Judged", truths: list[list[float]]) -> dict[str, float]:
+    """The mean true quality of responses (B, G), how far a judgement sees it, and the pairs that its accuracy is over."""
+    known = [truth for row in truths for truth in row if math.isfinite(truth)]
+    accuracy, pairs = pair_accuracy(judged.rewards.tolist(), truths)
+    return {
+        "reward/true": sum(known) / len(known) if known else math.nan,
+        "reward_model/pair_accuracy": accuracy,
+        "reward_model/pairs": float(pairs),
+        "reward_model/squared_error": squared_error(advantages_of(judged.rewards, judged.anchors).tolist(), truths),
+    }
 
 
 class Batch:

@@ -1,0 +1,95 @@
+"""The section of docs/results.md on SAVE, and its plot, from the folder of a reproduction."""
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from benchmarks.figures import percent
+from benchmarks.results_page import claims_table
+from benchmarks.save_claims import Runs, Watched, accuracy, at_begin, at_end, quality_change, save_claims
+from benchmarks.sections import joined, sections_of
+from judgefree.errors import JudgefreeError
+from judgefree.evaluation.plots import png
+from judgefree.files import MANIFEST, read_json, write_atomic
+from judgefree.params import load_params
+
+TITLE, PLOT = "A reward model that improves itself (SAVE)", "results-save.png"
+
+NOTE = """Written by `python -m benchmarks.reproduce --profile reproduce-save`. Percent, mean ± standard deviation over
+seeds; one warm-up, one initial reward model. *Accuracy*: of the run's reward model on pairs of a right and a wrong
+response to one prompt, sampled by the run's own policy, in the first and the last fifth of its rollouts; *initial*: that
+of the reward model it began with, on the last fifth's responses. *True*: share of right responses in training, first and
+last fifth. *Test*: pass@1 of the policy that the run handed on."""
+
+
+def write_section(work: Path, docs: Path) -> None:
+    """Put the section into results.md in `docs`, in place of the one that is there, and write its plot. Raises
+    JudgefreeError where no run is finished."""
+    params = load_params(work / "params.yaml")
+    runs: dict[str, dict[int, Watched]] = {}
+    for name, run in params.runs.items():
+        if run.arm and (work / "reports" / "runs" / name / MANIFEST).is_file():
+            runs.setdefault(run.arm, {})[run.seed] = read_run(work, name, run.dataset)
+    if not runs:
+        raise JudgefreeError(
+            f"no finished run in {work}", "run `python -m benchmarks.reproduce --profile reproduce-save`"
+        )
+    draw(runs, docs / PLOT)
+    text = "\n\n".join([f"![Accuracy of the reward model, and true quality, by rollout]({PLOT})", arms_table(runs), NOTE,
+                        claims_table(save_claims(runs))])  # fmt: skip
+    head, sections = sections_of(docs / "results.md")
+    write_atomic(docs / "results.md", joined(head, {**sections, TITLE: text}))
+
+
+def read_run(work: Path, name: str, dataset: str) -> Watched:
+    history = pd.read_parquet(work / "models" / name / "history.parquet").set_index("step").sort_index()
+    rollouts = history[history["reward/true"].notna()]
+    test = read_json(work / "reports" / "runs" / name / dataset / "metrics.json")
+    columns = [f"reward_model/{column}" for column in ("pair_accuracy", "first_pair_accuracy", "pairs")]
+    table = rollouts.reindex(columns=columns).fillna({columns[-1]: 0.0})  # a column that was never known is left out
+    own, first, pairs = (table[column].tolist() for column in columns)
+    return Watched(own, first, pairs, rollouts["reward/true"].tolist(), test["pass@1"], test["sampled/accuracy"])
+
+
+COLUMNS: Mapping[str, Callable[[Watched], float]] = {
+    "accuracy, first": lambda run: at_begin(run, run.accuracy),
+    "last": accuracy,
+    "initial": lambda run: at_end(run, run.first),
+    "true, first": lambda run: float(np.mean(run.true[: max(1, len(run.true) // 5)])),
+    "last ": lambda run: float(np.mean(run.true[: max(1, len(run.true) // 5)])) + quality_change(run),
+    "test greedy": lambda run: run.greedy,
+    "test sampled": lambda run: run.sampled,
+}
+
+
+def arms_table(runs: Runs) -> str:
+    lines = [" | ".join(["arm", "seeds", *COLUMNS]), " | ".join(["---"] + ["--:"] * (len(COLUMNS) + 1))]
+    for arm, seeds in runs.items():
+        values = [[of(run) for run in seeds.values()] for of in COLUMNS.values()]
+        cells = [percent([value for value in column if math.isfinite(value)]) for column in values]
+        lines.append(" | ".join([arm, str(len(seeds)), *cells]))
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def draw(runs: Runs, target: Path) -> None:
+    """Accuracy of each arm's reward model and true quality of its policy by rollout: means over seeds, of five rollouts."""
+    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    for axes, (label, of) in zip(figure.subplots(1, 2), SHOWN.items(), strict=True):
+        for arm, seeds in runs.items():
+            table = pd.DataFrame({seed: of(run) for seed, run in seeds.items()}).dropna(how="all")
+            smooth = 100 * table.mean(axis=1).rolling(5, min_periods=1).mean()
+            axes.plot(smooth.index + 1, smooth, label=f"{arm} ({len(seeds)} seeds)")
+        axes.set(xlabel="rollout", ylabel=label, ylim=(0, 100))
+        axes.grid(alpha=0.3)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8)
+    write_atomic(target, png(figure))
+
+
+SHOWN: Mapping[str, Callable[[Watched], list[float]]] = {
+    "reward model's accuracy on the policy's pairs, %": lambda run: list(run.accuracy),
+    "right responses, sampled, %": lambda run: list(run.true),
+}
