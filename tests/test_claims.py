@@ -4,9 +4,10 @@ import math
 from pathlib import Path
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 
-from benchmarks import spyrl_results
+from benchmarks import memo_faults, spyrl_results
 from benchmarks.claims import (
     Claim,
     Interval,
@@ -130,6 +131,25 @@ def test_the_section_of_the_spy_game(tmp_path: Path) -> None:
     assert f"{start} 40.0 ± 0.0 | 60.0 ± 0.0 | 50.0 ± 0.0 | -0.40 ± 0.00 | 10 | 62 |" in text
     assert "of 200 rows, every 20 steps" in text and len(claims) == 4
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_faults_of_a_memos_writers_counted_by_hand() -> None:
+    source = "energy was audited. it cost 34 million. approved in 2014. sites in the north. a map follows."
+    assert memo_faults.read(source) == {"agency": "energy", "amount": "34", "year": "2014", "region": "north"}
+    # The spy saw "energy was audited." and "... in 2014. sites in the north." The second game's civilian says all but one.
+    records = pd.DataFrame([
+        {"step": 0, "prompt_id": "a", "role": "performer", "slot": 0, "spy": 0, "source": source, "span_start": 20.0,
+         "span_end": 50.0, "output": "energy 34 2013", "votes": 3},
+        {"step": 0, "prompt_id": "a", "role": "detector", "slot": 0, "spy": 0},
+        {"step": 4, "prompt_id": "b", "role": "performer", "slot": 0, "spy": 1, "source": source, "span_start": 20.0,
+         "span_end": 50.0, "output": "energy 34 2014", "votes": 1},
+    ])  # fmt: skip
+    table = memo_faults.by_part(records)
+    spy = table.loc[("spy", 1)]
+    assert (spy["left out"], spy["wrong"]) == (pytest.approx(1 / 3), pytest.approx(1 / 3)), "no north, another year"
+    assert (spy["hidden named"], spy["hidden right"], spy["votes"]) == (1, 1, 3)
+    civilian = table.loc[("civilian", 5)]
+    assert civilian["left out"] == 0.25 and civilian["wrong"] == 0 and civilian["votes"] == 1
 
 
 def test_claims_are_made_of_arms_with_two_seeds_only() -> None:
