@@ -24,6 +24,7 @@ from judgefree.training.history import OWN_SIGNAL, VALIDATION, VALIDATION_TEXT
 from judgefree.training.monitor import ROLLOUT, has_collapsed
 
 Runs = Mapping[str, Mapping[int, Any]]  # arm -> seed -> what is known of the run
+Section = Callable[[Runs], tuple[str, list[Claim]]]  # plot, table and note of a world's arms, and its claims
 
 DETECTORS = "detector/accuracy"
 INTRODUCTION = """# What the papers claim, at small scale
@@ -53,11 +54,12 @@ def write_page(work: Path, docs: Path) -> None:
     if not runs:
         raise JudgefreeError(f"no finished run in {work}", "run `make reproduce`")
     _, sections = sections_of(docs / "results.md")  # what this folder has no runs of stays as it is
-    for title, (dataset, section) in {
+    written: dict[str, tuple[str, Section]] = {
         "Self-certainty and votes (RLIF)": ("arithmetic", problems(rlif_claims, docs / "results-rlif.png")),
         "Self-review (SRRL)": ("orders", problems(srrl_claims, docs / "results-srrl.png")),
         "The spy game (SpyRL)": ("memo", partial(spyrl_results.section, target=docs / "results-spyrl.png")),
-    }.items():
+    }
+    for title, (dataset, section) in written.items():
         arms = {arm: seeds for arm, seeds in runs.items() if seeds[min(seeds)]["dataset"] == dataset}
         if arms:
             table, claims = section(arms)
@@ -68,7 +70,7 @@ def write_page(work: Path, docs: Path) -> None:
     write_atomic(docs / "results.md", joined(introduction(runs), sections))
 
 
-def problems(judge: Callable[[Any], list[Claim]], plot: Path) -> Callable[[Runs], tuple[str, list[Claim]]]:
+def problems(judge: Callable[[Any], list[Claim]], plot: Path) -> Section:
     """The section of a world whose answers are values: plot, table and note of its arms, and its claims."""
 
     def section(arms: Runs) -> tuple[str, list[Claim]]:

@@ -132,6 +132,10 @@ def our_settings(setting: Setting) -> Training:
     )  # fmt: skip
 
 
+def no_engine(*_: Any) -> Any:
+    """The games are played by `Play`, which times its own sampling."""
+
+
 def make_ours(folder: Path, setting: Setting, tokenizer: Any) -> tuple[Any, Stopwatch]:
     watch, training = Stopwatch(), our_settings(setting)
     args = episode_arguments(training, folder / "ours", 0)
@@ -141,7 +145,7 @@ def make_ours(folder: Path, setting: Setting, tokenizer: Any) -> tuple[Any, Stop
         AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32), method=play,
         examples=[Example(str(group), "") for group in range(GROUPS)], training=training,
         prompt=PromptFormat(template="{question}", chat=False, answer="boxed"), seed=0,
-        make_engine=lambda *_: None, on_rollout=lambda *_: None, args=args, tokenizer=tokenizer, callbacks=[watch],
+        make_engine=no_engine, on_rollout=lambda *_: None, args=args, tokenizer=tokenizer, callbacks=[watch],
     )  # fmt: skip
     play.work = workload(trainer.model, PROMPT_TOKENS)
     return trainer, watch
