@@ -3,7 +3,7 @@
 What a reward model is worth is its accuracy on pairs of a right and a wrong response that the policy gave to one prompt
 at that time; which is right the gold answers say, and no run learns from them. Pairs of a fifth of the run are taken
 together. Policies differ between arms and with them their responses, so a reward model is also told beside the initial
-one on the same responses, those of its own policy. claims.py says when a claim holds.
+one on the same responses, and all of a seed on common ones (save_ruler.py). claims.py says when a claim holds.
 """
 
 import math
@@ -21,7 +21,7 @@ PART = 5  # a fifth of the rollouts is a run's beginning, another its end
 class Watched:
     """A run with a reward model. One value a rollout, NaN where it had no pair: accuracy of the run's reward model and of
     the one it began with, on `pairs` pairs; true: the share of responses that are right. greedy, sampled: pass@1 on test
-    rows at the end."""
+    rows at the end. common, first_common: accuracy at the end, and of the initial one, on the seed's common responses."""
 
     accuracy: Sequence[float]
     first: Sequence[float]
@@ -29,6 +29,8 @@ class Watched:
     true: Sequence[float]
     greedy: float
     sampled: float
+    common: float = math.nan
+    first_common: float = math.nan
 
 
 Runs = Mapping[str, Mapping[int, Watched]]  # arm -> seed -> run
@@ -93,14 +95,14 @@ def save_claims(runs: Runs) -> list[Claim]:
          over(runs, "save-frozen", lambda run: -quality_change(run))),
         ("The frozen reward model loses accuracy on the policy's responses", over(runs, "save-frozen", fall)),
         ("SAVE's reward model ends above the initial one on the same responses", over(runs, "save", above_first)),
-        *((f"SAVE's reward model ends above {text}", difference(runs, "save", arm, accuracy))
-          for arm, text in BASELINES.items()),
-        *((f"Without {text} the reward model ends lower", difference(runs, "save", arm, accuracy))
-          for arm, text in PIECES.items()),
-        ("Without the moving policy the reward model gains less on the initial one",
-         difference(runs, "save", "save-frozen-policy", above_first)),
-        *((f"{text} ends above the frozen reward model's policy, test {what}", difference(runs, arm, other, of))
-          for (arm, other), text in PAIRS.items()
+        *((f"SAVE's reward model ends above that of {text}, each on its own policy's responses",
+           difference(runs, "save", arm, accuracy)) for arm, text in OTHERS.items()),
+        ("SAVE's reward model ends above the initial one on the common responses",
+         over(runs, "save", lambda run: run.common - run.first_common)),
+        *((f"SAVE's reward model ends above that of {text} on the common responses",
+           difference(runs, "save", arm, lambda run: run.common)) for arm, text in {**OTHERS, **PIECES}.items()),
+        *((f"SAVE's policy ends above that of {text}, test {what}", difference(runs, arm, other, of))
+          for (arm, other), text in POLICIES.items()
           for what, of in (("greedy", lambda run: run.greedy), ("sampled", lambda run: run.sampled))),
         *((f"{name}: SAVE's reward model ends above the initial one on the same responses",
            over(runs, arm, above_first)) for name, arm in (("RLOO", "save-rloo"), ("GSPO", "save-gspo"))),
@@ -108,15 +110,17 @@ def save_claims(runs: Runs) -> list[Claim]:
     return [Claim(text, figure, 0.0, True, "points") for text, figure in figures if figure is not None]
 
 
-BASELINES = {
-    "save-frozen": "the frozen one, each on its own policy's responses",
+FROZEN = "the frozen reward model"
+OTHERS = {
+    "save-frozen": FROZEN,
     "save-bt-offline": "continual offline Bradley-Terry",
     "save-hl-bt": "HL-BT",
     "save-mean-anchor": "the mean reward as anchor",
 }
-PIECES = {"save-no-curriculum": "the curriculum"}
-PAIRS = {
-    ("save", "save-frozen"): "SAVE's policy",
-    ("save-rloo", "frozen-rloo"): "RLOO: SAVE's policy",
-    ("save-gspo", "frozen-gspo"): "GSPO: SAVE's policy",
+PIECES = {"save-no-curriculum": "no curriculum", "save-frozen-policy": "a policy that stays"}
+POLICIES = {
+    ("save", "save-frozen"): FROZEN,
+    ("save", "save-no-curriculum"): "no curriculum",
+    ("save-rloo", "frozen-rloo"): f"{FROZEN}, both by RLOO",
+    ("save-gspo", "frozen-gspo"): f"{FROZEN}, both by GSPO",
 }

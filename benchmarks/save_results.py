@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,38 +12,64 @@ from matplotlib.figure import Figure
 from benchmarks.figures import percent
 from benchmarks.results_page import claims_table
 from benchmarks.save_claims import Runs, Watched, accuracy, at_begin, at_end, quality_change, save_claims
+from benchmarks.save_ruler import measured
 from benchmarks.sections import joined, sections_of
 from judgefree.errors import JudgefreeError
 from judgefree.evaluation.plots import png
 from judgefree.files import MANIFEST, read_json, write_atomic
-from judgefree.params import load_params
+from judgefree.params import Params, load_params
 
 TITLE, PLOT = "A reward model that improves itself (SAVE)", "results-save.png"
 
 NOTE = """Written by `python -m benchmarks.reproduce --profile reproduce-save`. Percent, mean ± standard deviation over
 seeds; one warm-up, one initial reward model. *Accuracy*: of the run's reward model on pairs of a right and a wrong
 response to one prompt, sampled by the run's own policy, in the first and the last fifth of its rollouts; *initial*: that
-of the reward model it began with, on the last fifth's responses. *True*: share of right responses in training, first and
-last fifth. *Test*: pass@1 of the policy that the run handed on."""
+of the reward model it began with, on the last fifth's responses. *Common*: accuracy at the end on the responses that the
+policies of `save` and `save-frozen`, together, gave to the same prompts in their last four rollouts. *True*: share of
+right responses in training, first and last fifth. *Test*: pass@1 of the policy that the run handed on."""
 
 
 def write_section(work: Path, docs: Path) -> None:
     """Put the section into results.md in `docs`, in place of the one that is there, and write its plot. Raises
     JudgefreeError where no run is finished."""
     params = load_params(work / "params.yaml")
-    runs: dict[str, dict[int, Watched]] = {}
-    for name, run in params.runs.items():
-        if run.arm and (work / "reports" / "runs" / name / MANIFEST).is_file():
-            runs.setdefault(run.arm, {})[run.seed] = read_run(work, name, run.dataset)
+    runs = read_runs(work, params)
     if not runs:
         raise JudgefreeError(
             f"no finished run in {work}", "run `python -m benchmarks.reproduce --profile reproduce-save`"
         )
     draw(runs, docs / PLOT)
-    text = "\n\n".join([f"![Accuracy of the reward model, and true quality, by rollout]({PLOT})", arms_table(runs), NOTE,
-                        claims_table(save_claims(runs))])  # fmt: skip
+    starts = sorted({run.start_from for run in params.runs.values() if run.arm})
+    text = "\n\n".join([
+        f"![Accuracy of the reward model, and true quality, by rollout]({PLOT})", arms_table(runs),
+        "\n".join([NOTE, *(start_line(work, name) for name in starts)]), claims_table(save_claims(runs)),
+    ])  # fmt: skip
     head, sections = sections_of(docs / "results.md")
     write_atomic(docs / "results.md", joined(head, {**sections, TITLE: text}))
+
+
+def read_runs(work: Path, params: Params) -> dict[str, dict[int, Watched]]:
+    """Finished runs by arm and seed, each with its accuracy on its seed's common responses."""
+    finished: dict[int, dict[str, str]] = {}
+    for name, run in params.runs.items():
+        if run.arm and (work / "reports" / "runs" / name / MANIFEST).is_file():
+            finished.setdefault(run.seed, {})[run.arm] = name
+    (judge,) = params.reward_models
+    runs: dict[str, dict[int, Watched]] = {}
+    for seed, arms in finished.items():
+        dataset = params.runs[next(iter(arms.values()))].dataset
+        common = measured(work, arms, dataset, params.prompts[dataset], judge)
+        for arm, name in arms.items():
+            own, first = (common.get(one, math.nan) for one in (arm, judge))
+            runs.setdefault(arm, {})[seed] = replace(read_run(work, name, dataset), common=own, first_common=first)
+    return runs
+
+
+def start_line(work: Path, name: str) -> str:
+    """The test scores of what the arms start from, of its only suite."""
+    (suite,) = load_params(work / "params.yaml").runs[name].suites
+    metrics = read_json(work / "reports" / "runs" / name / suite / "metrics.json")
+    return f"All start from `{name}`: {100 * metrics['pass@1']:.1f} greedy, {100 * metrics['sampled/accuracy']:.1f} sampled."
 
 
 def read_run(work: Path, name: str, dataset: str) -> Watched:
@@ -59,6 +86,7 @@ COLUMNS: Mapping[str, Callable[[Watched], float]] = {
     "accuracy, first": lambda run: at_begin(run, run.accuracy),
     "last": accuracy,
     "initial": lambda run: at_end(run, run.first),
+    "common": lambda run: run.common,
     "true, first": lambda run: float(np.mean(run.true[: max(1, len(run.true) // 5)])),
     "last ": lambda run: float(np.mean(run.true[: max(1, len(run.true) // 5)])) + quality_change(run),
     "test greedy": lambda run: run.greedy,

@@ -6,12 +6,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from benchmarks import save_ruler
 from benchmarks.reproduce import SAVE_PROFILE, starts_of, write_project
 from benchmarks.save_claims import Watched, above_first, at_end, fall, pooled, quality_change, save_claims
 from benchmarks.save_results import TITLE, arms_table, read_run
 from benchmarks.sections import joined, sections_of
+from judgefree.config import PromptFormat
+from judgefree.data.tables import SCHEMA, write_parquet
 from judgefree.errors import JudgefreeError
-from judgefree.files import pretty_json, write_atomic
+from judgefree.files import pretty_json, seal, write_atomic
 from judgefree.params import load_params
 
 # Ten rollouts: the first two are the beginning, the last two the end. The ninth has 1 pair, the tenth 3.
@@ -21,7 +24,7 @@ PAIRS = [2.0] * 8 + [1.0, 3.0]
 def watched(begin: float, end: float, first: float = 0.6, true: float = 0.5, greedy: float = 0.7) -> Watched:
     middle = [0.0] * 6
     return Watched([begin, begin, *middle, end, end], [0.0] * 8 + [first, first], PAIRS,
-                   [0.4, 0.4, *middle, true, true], greedy, greedy - 0.1)  # fmt: skip
+                   [0.4, 0.4, *middle, true, true], greedy, greedy - 0.1, end - 0.1, first)  # fmt: skip
 
 
 def test_pairs_weigh_by_their_number() -> None:
@@ -39,20 +42,24 @@ def test_claims_of_save() -> None:
         "save": {s: watched(0.8, 0.9 + s / 100, greedy=0.8) for s in seeds},
         "save-frozen": {s: watched(0.8, 0.6 + s / 100, true=0.2 + s / 100) for s in seeds},
         "save-hl-bt": {s: watched(0.8, 0.9 + s / 100) for s in seeds},
-        "save-frozen-policy": {s: watched(0.8, 0.9 + s / 100, first=0.9) for s in seeds},
+        "save-frozen-policy": {s: watched(0.8, 0.7 + s / 50) for s in seeds},
         "save-rloo": {0: watched(0.8, 0.9)},
     }
     claims = {claim.text: claim for claim in save_claims(runs)}
     verdicts = {text: claim.holds for text, claim in claims.items()}
+    frozen = "that of the frozen reward model"
     assert verdicts == {
         "With the frozen reward model the policy's true quality falls while it trains": True,
         "The frozen reward model loses accuracy on the policy's responses": True,
         "SAVE's reward model ends above the initial one on the same responses": True,
-        "SAVE's reward model ends above the frozen one, each on its own policy's responses": True,
-        "SAVE's reward model ends above HL-BT": False,
-        "Without the moving policy the reward model gains less on the initial one": True,
-        "SAVE's policy ends above the frozen reward model's policy, test greedy": True,
-        "SAVE's policy ends above the frozen reward model's policy, test sampled": True,
+        f"SAVE's reward model ends above {frozen}, each on its own policy's responses": True,
+        "SAVE's reward model ends above that of HL-BT, each on its own policy's responses": False,
+        "SAVE's reward model ends above the initial one on the common responses": True,
+        f"SAVE's reward model ends above {frozen} on the common responses": True,
+        "SAVE's reward model ends above that of HL-BT on the common responses": False,
+        "SAVE's reward model ends above that of a policy that stays on the common responses": True,
+        f"SAVE's policy ends above {frozen}, test greedy": True,
+        f"SAVE's policy ends above {frozen}, test sampled": True,
     }, "nothing of an arm with one seed"
     # 0.2 - 0.19, 0.2 - 0.18, ...: the fall of true quality is 0.2, 0.19, 0.18 points, 0.19 +- 4.3027 x 0.01 / sqrt(3)
     figure = claims["With the frozen reward model the policy's true quality falls while it trains"].figure
@@ -65,10 +72,10 @@ def test_what_is_unknown_is_in_no_claim() -> None:
     texts = [claim.text for claim in save_claims({"save": {0: lost, 1: lost}, "save-frozen": {0: lost, 1: lost}})]
     assert texts == [
         "With the frozen reward model the policy's true quality falls while it trains",
-        "SAVE's policy ends above the frozen reward model's policy, test greedy",
-        "SAVE's policy ends above the frozen reward model's policy, test sampled",
+        "SAVE's policy ends above that of the frozen reward model, test greedy",
+        "SAVE's policy ends above that of the frozen reward model, test sampled",
     ]
-    assert "| save | 1 | - | - | - | 0.0 | 0.0 | 0.0 | 0.0 |" in arms_table({"save": {0: lost}})
+    assert "| save | 1 | - | - | - | - | 0.0 | 0.0 | 0.0 | 0.0 |" in arms_table({"save": {0: lost}})
 
 
 def test_a_run_is_read_by_rollout(tmp_path: Path) -> None:
@@ -104,3 +111,28 @@ def test_arms_are_repeated_with_what_they_need(tmp_path: Path) -> None:
     assert starts_of("save-s0", params.model_dump() | {"save_runs": {}}) >= set(params.reward_models)
     with pytest.raises(JudgefreeError, match="no arm nonsense in reproduce-save"):
         write_project(tmp_path, ["nonsense"], SAVE_PROFILE)
+
+
+def test_common_responses_are_those_of_both_policies_at_their_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six rollouts of one prompt, of which the last four count; a reward model that likes the shorter text."""
+    row = dict.fromkeys(SCHEMA.names) | {"id": "a", "question": "1 + 2 = ?", "answer": "3"}
+    write_parquet(tmp_path / "data" / "d" / "train.parquet", [row], SCHEMA)
+    seal(tmp_path / "data" / "d", {})
+    for run, text in (("save-s0", "#### 3"), ("save-frozen-s0", "1 + 2 = 4\n#### 4")):
+        records = tmp_path / "models" / run / "records" / "steps-0.parquet"
+        records.parent.mkdir(parents=True)
+        pd.DataFrame([{"step": s, "prompt_id": "a", "text": text} for s in range(6)]).to_parquet(records)
+    (asked,) = save_ruler.asked_of(tmp_path, ["save-s0", "save-frozen-s0"], "d")
+    assert asked.question == "1 + 2 = ?" and asked.truths == [1.0] * 4 + [0.0] * 4
+    monkeypatch.setattr(save_ruler, "load_reward_model", lambda folder: folder.name)
+    sign = {"judge": 1, "reward_model": -1}
+    monkeypatch.setattr(
+        save_ruler, "rewards_of",
+        lambda model, rows, _: ([sign[model] * len(text) for text in one.texts] for one in rows),
+    )  # fmt: skip
+    prompt = PromptFormat.model_validate({"template": "{question}", "chat": True, "answer": "marker"})
+    arms = {"save": "save-s0", "save-frozen": "save-frozen-s0"}
+    assert save_ruler.measured(tmp_path, arms, "d", prompt, "judge") == {"judge": 0, "save": 1, "save-frozen": 1}
+    assert save_ruler.measured(tmp_path, {"save": "save-s0"}, "d", prompt, "judge") == {}
