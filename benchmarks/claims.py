@@ -17,6 +17,7 @@ from judgefree.training.history import VALIDATION
 from judgefree.training.monitor import collapse_facts
 
 CONFIDENCE = 0.95
+VOTES_ON_WORSE = "game/vote_rank_correlation"
 ROLLOUTS = 10  # over which the detectors' accuracy is averaged before its peak is looked for
 
 Curve = Mapping[int, float]  # validation pass@1 by step, step 0 the start
@@ -176,6 +177,17 @@ def windows(accuracy: Sequence[float]) -> list[float]:
     return [float(mean) for mean in np.reshape(accuracy[:whole], (-1, ROLLOUTS)).mean(axis=1)]
 
 
+def rises(detectors: Sequence[Sequence[float]]) -> list[float]:
+    """By run: accuracy at the peak minus that of the first ROLLOUTS rollouts, of runs of equal length.
+
+    The peak of a run is looked for in the others (where their mean is highest) and read in this one: the largest of several
+    noisy means would lie above the first one even if nothing ever rose.
+    """
+    means = np.array([windows(accuracy) for accuracy in detectors])
+    peaks = [int(np.delete(means, run, axis=0).mean(axis=0).argmax()) for run in range(len(means))]
+    return [float(means[run, peak] - means[run, 0]) for run, peak in enumerate(peaks)]
+
+
 def spyrl_claims(runs: Mapping[str, Mapping[int, Played]]) -> list[Claim]:
     """SpyRL against its base, its detectors and votes, and against itself with a piece taken away."""
     claims = []
@@ -184,20 +196,22 @@ def spyrl_claims(runs: Mapping[str, Mapping[int, Played]]) -> list[Claim]:
         greedy, sampled = (
             over_seeds([run.test[key] - run.base[key] for run in spyrl]) for key in ("rouge_l", "sampled/rouge_l")
         )
-        risen = over_seeds([max(means) - means[0] for means in (windows(run.detectors) for run in spyrl)])
-        aligned = over_seeds([run.test["game/vote_rank_correlation"] for run in spyrl])
         claims += [
             Claim("SpyRL writes better than its base, greedily", greedy, 0.0, True, "points"),
             Claim("SpyRL writes better than its base, sampled at T = 1", sampled, 0.0, True, "points"),
-            Claim("Detectors name the spy more often at their peak than at the start", risen, 0.0, True, "points"),
-            Claim("Votes fall on the worse outputs: rank correlation within a game", aligned, 0.0, False, "rho"),
-        ]
+            Claim("Detectors name the spy more often at their peak than at the start",
+                  over_seeds(rises([run.detectors for run in spyrl])), 0.0, True, "points"),
+        ]  # fmt: skip
+    aligned = [run.test[VOTES_ON_WORSE] for run in spyrl if VOTES_ON_WORSE in run.test]  # absent where nobody votes
+    if len(aligned) > 1:
+        claims.append(Claim("Votes fall on the worse outputs: rank correlation within a game", over_seeds(aligned),
+                            0.0, False, "rho"))  # fmt: skip
     others = {
         "spyrl-no-baseline": "Without role baselines SpyRL ends lower",
         "spyrl-joint": "With both sides learning at once SpyRL ends lower",
-        "spyrl-performing": "With detectors that never learn SpyRL ends lower",
+        "spyrl-performing": "With rewards for writing alone SpyRL ends lower",
         "spyrl-no-spy": "With nothing hidden from anybody SpyRL ends lower",
-        "spyrl-3-players": "With three players instead of five SpyRL ends lower",
+        "spyrl-3-players": "With three players instead of five (lists of three are new to its base) SpyRL ends lower",
     }
     for arm, text in others.items():
         if told(runs, "spyrl", arm):

@@ -7,24 +7,22 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.claims import Claim, Curve, Played, spyrl_claims, windows
+from benchmarks.claims import ROLLOUTS, VOTES_ON_WORSE, Claim, Curve, Played, rises, spyrl_claims, windows
 from benchmarks.figures import line, markdown, percent
 from judgefree.evaluation.plots import png
 from judgefree.files import write_atomic
 
 NOTE = """ROUGE-L (LongBench's) and shares of votes in percent, mean ± standard deviation over seeds. *Validation*: greedy,
 of {items} rows, every {every} steps; everything after it is of test rows and of the last weights. *Detectors*: the
-share of votes that name the spy (by chance one in as many as play); at the start and the peak of training (means of
-ten rollouts), and when the last weights play against themselves with five players. *Votes on worse*: Spearman's
-correlation within these games of the votes received with ROUGE-L. *Completions*, *tokens*: sampled in training by one
-run, in thousands, votes too."""
+share of votes that name the spy (by chance one in as many as play); at the start, at the peak and at the end of
+training (means of ten rollouts, the peak's place found in the other seeds), and when the last weights play against
+themselves with five players. *Votes on worse*: Spearman's correlation within these games of the votes received with
+ROUGE-L. *Completions*, *tokens*: sampled in training by one run, in thousands, votes too."""
 
 HEADER = (
-    "arm", "seeds", "validation start", "end", "test greedy", "words", "test sampled", "detectors start", "peak", "test",
-    "votes on worse", "completions", "tokens",
+    "arm", "seeds", "validation start", "end", "test greedy", "words", "test sampled", "detectors start", "peak", "last",
+    "test", "votes on worse", "completions", "tokens",
 )  # fmt: skip
-
-
 Arms = Mapping[str, Mapping[int, Mapping[str, Any]]]  # arm -> seed -> what results_page.py has read of the run
 
 
@@ -43,29 +41,38 @@ def section(arms: Arms, target: Path) -> tuple[str, list[Claim]]:
 
 def arms_table(arms: Arms, base: str, base_test: Mapping[str, float]) -> str:
     """A row for the model that all arms start from, then one per arm."""
-    rows = [[f"{base} (their start)", "1", "", "", *_tested([base_test]), "", ""]]
-    for arm, seeds in arms.items():
-        runs = list(seeds.values())
-        found = [windows(run["detectors"]) for run in runs]
-        ends = [run["curve"][max(run["curve"])] for run in runs]
-        greedy, words, sampled, _, _, *games = _tested([run["test"] for run in runs])
-        rows.append([
-            arm, str(len(runs)), percent([run["curve"][0] for run in runs]), percent(ends), greedy, words, sampled,
-            percent([one[0] for one in found]), percent([max(one) for one in found]), *games,
-            *(f"{np.mean([run[key] for run in runs]) / 1000:,.0f}" for key in ("completions", "tokens")),
-        ])  # fmt: skip
-    return markdown(HEADER, rows)
+    start = {"arm": f"{base} (their start)", "seeds": "1", **_tested([base_test])}
+    rows = [start, *(_row(arm, list(seeds.values())) for arm, seeds in arms.items())]
+    return markdown(HEADER, [[row.get(column, "") for column in HEADER] for row in rows])
 
 
-def _tested(tests: Sequence[Mapping[str, float]]) -> list[str]:
-    """The cells from `test greedy` to `votes on worse`; those of training are empty."""
-    rho = [test["game/vote_rank_correlation"] for test in tests]
-    return [
-        percent([test["rouge_l"] for test in tests]), f"{np.mean([test['words'] for test in tests]):.1f}",
-        percent([test["sampled/rouge_l"] for test in tests]), "", "",
-        percent([test["game/detector_accuracy"] for test in tests]),
-        f"{np.mean(rho):.2f}" + (f" ± {np.std(rho, ddof=1):.2f}" if len(rho) > 1 else ""),
-    ]  # fmt: skip
+def _row(arm: str, runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    detectors = [run["detectors"] for run in runs]
+    starts = [windows(one)[0] for one in detectors]
+    risen = rises(detectors) if len(runs) > 1 else []
+    return {
+        "arm": arm,
+        "seeds": str(len(runs)),
+        "validation start": percent([run["curve"][0] for run in runs]),
+        "end": percent([run["curve"][max(run["curve"])] for run in runs]),
+        **_tested([run["test"] for run in runs]),
+        "detectors start": percent(starts),
+        "peak": percent([start + rise for start, rise in zip(starts, risen, strict=False)]),
+        "last": percent([windows(one)[-1] for one in detectors]),
+        **{key: f"{np.mean([run[key] for run in runs]) / 1000:,.0f}" for key in ("completions", "tokens")},
+    }
+
+
+def _tested(tests: Sequence[Mapping[str, float]]) -> dict[str, str]:
+    rho = [test[VOTES_ON_WORSE] for test in tests if VOTES_ON_WORSE in test]  # absent where nobody votes
+    spread = f" ± {np.std(rho, ddof=1):.2f}" if len(rho) > 1 else ""
+    return {
+        "test greedy": percent([test["rouge_l"] for test in tests]),
+        "words": f"{np.mean([test['words'] for test in tests]):.1f}",
+        "test sampled": percent([test["sampled/rouge_l"] for test in tests]),
+        "test": percent([test["game/detector_accuracy"] for test in tests]),
+        "votes on worse": f"{np.mean(rho):.2f}{spread}" if rho else "-",
+    }
 
 
 def draw(arms: Arms, target: Path) -> None:
@@ -83,5 +90,4 @@ def draw(arms: Arms, target: Path) -> None:
 
 def _by_rollout(accuracy: Sequence[float]) -> Curve:
     means = windows(accuracy)
-    each = len(accuracy) // len(means)
-    return {each * (place + 1): mean for place, mean in enumerate(means)}
+    return {ROLLOUTS * place: mean for place, mean in enumerate(means, 1)}
