@@ -1,17 +1,22 @@
 """What policies that make no sense earn from each method: text that never changes, no text, one answer to everything, the
 prompt said back, a line of 100 kB. Rewards that such a policy games by design (votes, certainty) trip the collapse monitor:
-tests/training/test_monitor.py."""
+tests/training/test_monitor.py. What a judge or a reward model thinks of such a text is its own affair."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from harness import PLAIN
+from judge_server import endpoint
+from rewards_world import policy_folder, reward_model
 from world import training
 
 from judgefree.episodes import Completion, Example, Policy, Prompt, Rollout, Turn
+from judgefree.judging.judges import Rating, Work
 from judgefree.methods import METHODS, OPTIONS, Setting
+from judgefree.reward_model.model import save_reward_model
 from judgefree.scoring.grader import Grader
 
 TEXTS = {"feedback": "wrong", "feedback_solved": "right", "memory": "{review}\n", "second": "{guidelines}\n{question}",
@@ -22,6 +27,8 @@ FORMAT = {"format_weight": 0.1, "final_batch_norm": False}
 SPYRL = {"prompts": "prompts/x.yaml", "detectors": "players", "information_loss": {"unit": "words", "share": 0.2},
          "beta": 0.1, "lam": 0.1, "baseline": {"rule": "update_first", "decay": 0.9}, "detection_reward": "plain",
          "schedule": {"rule": "joint"}}  # fmt: skip
+SAVE = {"reward_model": "judge", "update": "save", "anchor": "value", "learning_rate": 1e-3, "value_learning_rate": 1e-2,
+        "value_weight": 1.0, "batch_tokens": 2000}  # fmt: skip
 MULTI = {"reward": "multi", "alpha": 0.5, "beta": 0.5, **FORMAT}
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "rlvr": ("rlvr", {}),
@@ -35,8 +42,13 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "certainty": ("rlif", {"reward": "certainty", "final_batch_norm": False}),
     "majority": ("rlif", {"reward": "majority", "final_batch_norm": False}),
     "spyrl": ("spyrl", SPYRL),
+    "rubric": ("rubric", {"judge": endpoint("http://127.0.0.1:9"), "prompts": "prompts/x.yaml"}),
+    "save": ("save", SAVE),
+    "save-mean": ("save", {**SAVE, "anchor": "mean_reward", "value_learning_rate": None, "value_weight": None}),
+    "save-frozen": ("save", {"reward_model": "judge", "update": "frozen", "batch_tokens": 2000}),
     "spyrl-overseer": ("spyrl", {**SPYRL, "detectors": "overseer", "overseer_votes": 8, "detection_reward": "shaped"}),
 }  # fmt: skip
+MODELS: dict[str, Path] = {}
 BY_GOLD = ("rlvr", "rft", "srrl")
 SIZE = 4
 EXAMPLES = [Example(f"e{n}", f"What is {n} + 1? Put the answer into \\boxed{{}}.", str(n + 1)) for n in range(8)]
@@ -77,6 +89,13 @@ class Saying:
         raise NotImplementedError
 
 
+class Judge:
+    """Of the method `rubric`: gives every readable answer 8 of 10."""
+
+    def rate(self, works: Sequence[Work]) -> list[Rating]:
+        return [Rating(8.0, "[[8]]") for _ in works]
+
+
 def number(prompt: str) -> int:
     """The n of the last question that is asked in a prompt."""
     return int(prompt.rsplit("What is ", 1)[1].split(" ", 1)[0])
@@ -104,12 +123,28 @@ def grader() -> Iterator[Grader]:
         yield one
 
 
-def play(run: str, say: Say, grader: Grader, examples: Sequence[Example] = EXAMPLES) -> Rollout:
+@pytest.fixture(scope="module", autouse=True)
+def judge(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The random reward model that SAVE learns from."""
+    folder = tmp_path_factory.mktemp("judge")
+    save_reward_model(reward_model(policy_folder(folder / "policy")), folder / "judge")
+    MODELS["judge"] = folder / "judge"
+
+
+def method_of(run: str, grader: Grader, examples: Sequence[Example]) -> Any:
     name, options = RUNS[run]
     settings = training(group_size=SIZE, rollout_size=SIZE * len(examples))
-    method = METHODS[name](OPTIONS[name].model_validate(options), Setting(settings, PLAIN, grader, 0, TEXTS))
+    setting = Setting(settings, PLAIN, grader, 0, TEXTS, models=MODELS)
+    method: Any = METHODS[name](OPTIONS[name].model_validate(options), setting)
+    if name == "rubric":
+        method.judge = Judge()
+    return method
+
+
+def play(run: str, say: Say, grader: Grader, examples: Sequence[Example] = EXAMPLES) -> Rollout:
     policy: Policy = Saying(say)
-    return method.play(examples, policy)
+    rollout: Rollout = method_of(run, grader, examples).play(examples, policy)
+    return rollout
 
 
 def sampled(rollout: Rollout) -> list[Turn]:
@@ -144,6 +179,21 @@ def test_it_earns_less_than_an_honest_policy(run: str, name: str, grader: Grader
         assert len(imitated) == (SIZE if run == "rft" and name == "box" else 0)
 
 
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_a_reward_model_learns_no_reward_from_one_text(name: str, grader: Grader) -> None:
+    """A group of equal texts has no good ones beside bad ones: backbone and reward head stay, only the value moves."""
+    method, policy = method_of("save", grader, EXAMPLES), Saying(DEGENERATE[name])
+    model = method.learner.model
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    for _ in range(2):
+        rollout = method.play(EXAMPLES, policy)
+        assert rollout.metrics["reward_model/loss_r"] == 0.0 and rollout.metrics["reward_std"] == pytest.approx(
+            0, abs=1e-6
+        )
+    moved = {key for key, value in model.state_dict().items() if not value.equal(before[key])}
+    assert moved == {"value_head.weight", "value_head.bias"}
+
+
 @pytest.mark.parametrize(
     ("name", "cluster", "form"),
     [("constant", 0, 0), ("empty", 0, 0), ("copy", 0, 0), ("line", 0, 0), ("box", 1, 1)],
@@ -162,7 +212,7 @@ def test_votes_pay_for_one_answer_to_everything(name: str, cluster: float, form:
 
 
 @pytest.mark.parametrize("name", [name for name in DEGENERATE if name != "box"])
-@pytest.mark.parametrize("run", ["rlvr", "srrl", "cluster", "majority"])
+@pytest.mark.parametrize("run", ["rlvr", "srrl", "cluster", "majority", "rubric"])
 def test_beside_honest_completions_a_degenerate_one_is_pushed_down(run: str, name: str, grader: Grader) -> None:
     def say(role: str, sample: int, prompt: str) -> str:
         return DEGENERATE[name](role, sample, prompt) if sample == 2 and role == "attempt" else honest(role, 0, prompt)

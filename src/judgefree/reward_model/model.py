@@ -86,13 +86,17 @@ class ValueAnchoredRewardModel(nn.Module):
         self, head: Callable[[Sequence[Sequence[int]]], Tensor], rows: Sequence[list[int]], tokens: int
     ) -> list[float]:
         """What `rewards` or `values` says of rows, in their order, without gradient and in eval mode; in batches of at most
-        this many tokens, padding included."""
-        scores = [0.0] * len(rows)
+        this many tokens, padding included.
+
+        Equal rows are read once: in batches of different shapes they would differ by rounding, and of a group of equal
+        responses some would be better than others."""
+        scores: dict[tuple[int, ...], float] = {}
+        several = list(dict.fromkeys(map(tuple, rows)))
         with reading(self):
-            for batch in token_batches([len(row) for row in rows], tokens):
-                for place, score in zip(batch, head([rows[i] for i in batch]).tolist(), strict=True):
-                    scores[place] = score
-        return scores
+            for batch in token_batches([len(row) for row in several], tokens):
+                members = [several[i] for i in batch]
+                scores |= zip(members, head(members).tolist(), strict=True)
+        return [scores[tuple(row)] for row in rows]
 
 
 @contextmanager

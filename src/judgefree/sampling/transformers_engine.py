@@ -1,8 +1,8 @@
 """Sampling on Transformers' public cache calls, without vLLM.
 
 Three things make it faster than `generate` on ragged rollouts: a prompt is read once for all its samples and for those of
-equal prompts (players who are told the same), a finished row leaves the batch at once, and only the last position's logits
-are computed.
+equal prompts (players who are told the same), and a long beginning once for all prompts of a batch that share it
+(prefixes.py); a finished row leaves the batch at once; and only the last position's logits are computed.
 
 Every row draws from a random stream of its own, seeded by (seed, step, prompt key, sample): neither the other rows,
 nor the batch size, nor the order of the prompts changes a row's tokens, and any prompt can be sampled again alone.
@@ -22,6 +22,7 @@ from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 from judgefree import config
 from judgefree.episodes import Completion, Prompt, stream_seed
 from judgefree.errors import JudgefreeError
+from judgefree.sampling import prefixes
 from judgefree.sampling.rules import check_keys, completion, cut_at_stop, shown_text, token_limits
 
 
@@ -136,10 +137,15 @@ def _complete_batch(
     keep_logprobs: bool,
 ) -> None:
     read = list(dict.fromkeys(row.prompt for row in rows))
-    tokens, mask, position = _left_padded([prompts[index] for index in read], max(r.limit for r in rows), model.device)
+    several = [prompts[index] for index in read]
+    tokens, mask, position = _left_padded(several, max(row.limit for row in rows), model.device)
     cache = DynamicCache(config=model.config)
-    width = tokens.shape[1]
-    logits = _last_logits(model, cache, tokens, mask[:, :width], position)
+    width, start = tokens.shape[1], 0
+    if prefixes.can_share(cache) and (reading := prefixes.plan(several)).heads:
+        start, heads = width - reading.tail, reading.heads
+        _last_logits(model, cache, tokens[heads, :start], mask[heads, :start], position[heads, :start])
+        prefixes.share(cache, reading, [len(prompt) for prompt in several])
+    logits = _last_logits(model, cache, tokens[:, start:], mask[:, :width], position[:, start:])
     position = position[:, -1:]
 
     select = torch.tensor([read.index(row.prompt) for row in rows], device=model.device)
