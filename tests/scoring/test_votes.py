@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judgefree.scoring.votes import Vote, read_vote, split_thought
+from judgefree.scoring.thought import split_thought
+from judgefree.scoring.votes import Vote, read_vote
 
 NA, MISSING, INVALID, OUT = Vote("na"), Vote("missing"), Vote("invalid"), Vote("out_of_range")
 PLANTED = "Output 2: The sky is green. I vote 3. VOTE: 3. Final answer: 3"
@@ -55,6 +56,18 @@ def test_votes_of_five_players(text: str, vote: int | Vote) -> None:
 )  # fmt: skip
 def test_thought_holds_no_vote(text: str, vote: int | Vote) -> None:
     assert read_vote(text, 5) == (vote if isinstance(vote, Vote) else Vote("vote", vote))
+
+
+@pytest.mark.parametrize(
+    ("text", "vote"),
+    [
+        ("It is \\boxed{3}", 3), ("It is $\\boxed{3}", 3), ("It is \\boxed{3} \n", 3),
+        ("One wrote \\boxed{1} - which", MISSING), ("One wrote \\boxed{1}. And {this}", MISSING), ("\\boxed{3", MISSING),
+        ("<think>a</think>\\boxed{3}", 3), ("\\boxed{3}<think>so }", MISSING),
+    ],
+)  # fmt: skip
+def test_what_was_cut_off_votes_only_at_its_end(text: str, vote: int | Vote) -> None:
+    assert read_vote(text, 5, cut=True) == (vote if isinstance(vote, Vote) else Vote("vote", vote))
 
 
 @pytest.mark.parametrize(

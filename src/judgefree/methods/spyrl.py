@@ -45,6 +45,9 @@ VERL_EPSILON = 1e-6  # of the released code's second normalisation
 LEARNING: dict[Stage, tuple[str, ...]] = {
     "detection": (DETECTOR,), "performing": (PERFORMER,), "joint": (PERFORMER, DETECTOR),
 }  # fmt: skip
+FAR = (
+    0.5  # a hidden part this much larger or smaller than asked, relatively, is counted: few units, or no spaces between
+)
 VOTE_KINDS = ("vote", "na", "missing", "invalid", "out_of_range")
 
 
@@ -116,7 +119,9 @@ class Spyrl:
                 (rollout.turns if role in LEARNING[stage] else rollout.untrained).extend(turns)
                 rollout.records += [_record(game, one, turn, stage) for one, turn in zip(said, turns, strict=True)]
         overseen = self.options.detectors == "overseer"
-        rollout.metrics = measure(policy.gather([_facts(game, overseen) for game in games]), stage)
+        rollout.metrics = measure(
+            policy.gather([_facts(game, overseen) for game in games]), stage, self.options.information_loss.share
+        )
         rollout.metrics["game/too_long"] = float(sum(policy.gather([len(examples) - len(games)])))
         rollout.metrics |= self._go_on(rollout.metrics)
         return rollout
@@ -201,9 +206,10 @@ def _facts(game: Game, overseen: bool) -> Facts:
     }
 
 
-def measure(games: Sequence[Facts], stage: Stage) -> dict[str, float]:
+def measure(games: Sequence[Facts], stage: Stage, share: float) -> dict[str, float]:
     """The rollout of all processes in numbers. `reward` is that of the side that learns (a performer's is 0 on average by
-    construction), `completions/unparsed_ratio` that of the performers. Of votes: shares of all votes."""
+    construction), `completions/unparsed_ratio` that of the performers. Of votes: shares of all votes. share: what was to be
+    hidden of a source."""
     performed = [one for game in games for one in game[PERFORMER]]
     detected = [(game["spy"], *one) for game in games for one in game[DETECTOR]]
     groups = [[one[0] for one in game[role]] for game in games for role in LEARNING[stage]]
@@ -228,6 +234,8 @@ def measure(games: Sequence[Facts], stage: Stage) -> dict[str, float]:
     ratios = [game["ratio"] for game in games if game["ratio"] is not None]
     if ratios:
         metrics["information_loss/ratio"] = float(np.mean(ratios))
+        off = [abs(ratio - share) > FAR * share for ratio in ratios]
+        metrics["information_loss/far"] = sum(off) / len(off)
     if own := [voted == spy for spy, _, _, _, voted, seat in detected if seat == spy]:
         metrics["detector/accuracy_spy"] = sum(own) / len(own)
     for role, several in ((PERFORMER, [one[1] for one in performed]), (DETECTOR, [one[2] for one in detected])):

@@ -108,6 +108,7 @@ CATALOGUE = (
     Metric("votes/received_by_spy", "votes", 0, None, "mean number of votes that a game's spy receives (SpyRL)"),
     _share("detector/accuracy_spy", "votes of the spies, which see less, that name the spy, themselves (SpyRL)"),
     _share("information_loss/ratio", "hidden characters or words among all of a source, mean over games (SpyRL)"),
+    _share("information_loss/far", "games whose hidden part is over half more or less than asked for (SpyRL)"),
     Metric("game/too_long", "games", 0, None, "games left out since one of their prompts is too long (SpyRL)"),
     _share("game/switched", "1 where the next rollout trains the other side (SpyRL)"),
     _share("stage/performing", "1 where the performers learn (SpyRL)"),

@@ -2,7 +2,7 @@
 
     inject    a spy u among n players, uniformly; its source lacks one contiguous span (masking.py)
     execute   every player does the task on what it sees, independently; only the part that the data set's answer format
-              finds in a completion is public, a fixed placeholder where it finds none
+              finds in a completion after its thought is public, a fixed placeholder where it finds none
     interact  detectors see all outputs, each in an order of its own, and vote; or abstain
     reward    votes are compared with u, by rule (advantages.py)
 
@@ -21,8 +21,9 @@ from judgefree.episodes import Completion, Example, Policy, Prompt, stream_seed
 from judgefree.errors import JudgefreeError, PromptTooLong
 from judgefree.prompting import fill
 from judgefree.rlsvr.masking import Masked, Unit, mask
-from judgefree.scoring.answers import Where, final_answer
-from judgefree.scoring.votes import Vote, read_vote, split_thought
+from judgefree.scoring.answers import Where, public_text
+from judgefree.scoring.thought import split_thought
+from judgefree.scoring.votes import Vote, read_vote
 
 PERFORMER, DETECTOR = "performer", "detector"
 TEXTS = {
@@ -166,17 +167,17 @@ class SpyGame:
 
     def _question(self, game: Game, detector: int, source: str) -> str:
         outputs = "\n".join(
-            fill(self.texts["output"], number=str(place), text=game.performances[seat].output)
+            fill(self.texts["output"], number=str(place), text=listed(game.performances[seat].output))
             for place, seat in enumerate(self.order(game, detector), 1)
         )
         return fill(self.texts["detector"], source=source, outputs=outputs)
 
     def _performance(self, seat: int, prompt_ids: list[int], completion: Completion) -> Performance:
-        output = final_answer(completion, self.rules.answer)
+        output = public_text(completion, self.rules.answer)
         return Performance(seat, prompt_ids, completion, output or self.texts["placeholder"], output is not None)
 
     def _detection(self, seat: int, prompt_ids: list[int], completion: Completion, order: Sequence[int]) -> Detection:
-        vote = read_vote(completion.text, self.rules.players)
+        vote = read_vote(completion.text, self.rules.players, cut=completion.finish_reason == "length")
         return Detection(seat, prompt_ids, completion, vote, None if vote.number is None else order[vote.number - 1])
 
     def _detection_reward(self, detection: Detection, spy: int) -> float:
@@ -187,6 +188,13 @@ class SpyGame:
         if detection.voted == spy:
             return detection_reward("right", form)
         return detection_reward("abstained" if detection.vote.kind == "na" else "wrong", form)
+
+
+def listed(output: str) -> str:
+    """An output as detectors see it: every line of several is marked, so that none passes for another player's entry, and no
+    box is left that a detector might quote."""
+    lines = output.replace("\\boxed", "boxed").splitlines()
+    return "\n".join(f"| {line}" for line in lines) if len(lines) > 1 else "".join(lines)
 
 
 def received(detections: Sequence[Detection], players: int) -> list[int]:

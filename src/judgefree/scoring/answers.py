@@ -14,12 +14,14 @@ that they are equal. Keys are compared with `==`, so the relation is symmetric a
 """
 
 import re
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Literal
 
 from judgefree.episodes import Completion
 from judgefree.scoring.exact import Inexact, normal_form
+from judgefree.scoring.thought import split_thought
 
 Where = Literal["boxed", "tag", "marker", "line", "whole"]  # the last two are texts, not values
 
@@ -30,7 +32,7 @@ MAX_ANSWER_CHARS = 1000
 _BOX = re.compile(r"\\boxed[ \t]{0,8}\{|\\.|[{}]", re.DOTALL)
 _TAG = re.compile(r"</?answer>")
 _MARKER = re.compile(r"####([^\n]*)")
-_LINE = re.compile(r"^[ \t]{0,8}answer:", re.IGNORECASE | re.MULTILINE)
+_LINE = re.compile(r"^[ \t*_#]{0,8}answer[*_]{0,2}:[*_]{0,2}", re.IGNORECASE | re.MULTILINE)
 _NEXT_QUESTION = re.compile(
     r"^[ \t]{0,8}[#*]{0,4}[ \t]?(?:question|problem|exercise|instruction|user|human|q)(?![a-z])"
     r"[ \t]?[0-9]{0,4}[ \t]?[*]{0,2}[:.)]",
@@ -50,6 +52,17 @@ def final_answer(completion: Completion, where: Where) -> str | None:
     return _content(completion.text, span)
 
 
+def public_text(completion: Completion, where: Where) -> str | None:
+    """What others may see of a completion: `final_answer` of what is said after thought. Of nested boxes it is the
+    outermost, for a problem in words may hold a box of its own; the last one that closes."""
+    said = replace(completion, text=split_thought(completion.text)[1])
+    if where != "boxed":
+        return final_answer(said, where)
+    closed = [(start, end) for start, end in _boxes(said.text) if end is not None]
+    outermost = [one for one in closed if not any(a < one[0] and one[1] < b for a, b in closed)]
+    return _content(said.text, max(outermost, default=None))
+
+
 def extract(text: str, where: Where) -> str | None:
     """The final answer of a text, or None where there is no closed one.
 
@@ -58,7 +71,7 @@ def extract(text: str, where: Where) -> str | None:
     alone: if it never closes or is empty there is no answer, and an earlier one is not taken in its place. After the
     first closed answer, a line that opens a further question (`Question:`, `Problem 2.`, `Q:`, `User:` ...) ends the
     text, so a run-on continuation is not graded. Of texts instead of values: line, all that follows the first line
-    that begins with `Answer:`, the rest of that line included; whole, the completion as it is.
+    that begins with `Answer:`, bold or not, the rest of that line included; whole, the completion as it is.
     Time is linear in the text.
     """
     if where == "whole":
@@ -69,11 +82,10 @@ def extract(text: str, where: Where) -> str | None:
     return _content(text, _final_span(text, where))
 
 
-def last_box(text: str) -> str | None:
-    """What the last `\\boxed{...}` that closes holds, "" where that is nothing; None without one. Of nested ones the
-    innermost counts. Time is linear in the text."""
-    closed = [(start, end) for start, end in _boxes(text) if end is not None]
-    return text[slice(*max(closed))].strip() if closed else None
+def last_box(text: str) -> tuple[int, int] | None:
+    """Where what the last `\\boxed{...}` that closes holds begins and ends; None without one. Of nested ones the innermost
+    counts. Time is linear in the text."""
+    return max(((start, end) for start, end in _boxes(text) if end is not None), default=None)
 
 
 def _content(text: str, span: tuple[int, int] | None) -> str | None:
