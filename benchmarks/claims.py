@@ -199,14 +199,21 @@ def spyrl_claims(runs: Mapping[str, Mapping[int, Played]]) -> list[Claim]:
         claims += [
             Claim("SpyRL writes better than its base, greedily", greedy, 0.0, True, "points"),
             Claim("SpyRL writes better than its base, sampled at T = 1", sampled, 0.0, True, "points"),
-            Claim("Detectors name the spy more often at their peak than at the start",
-                  over_seeds(rises([run.detectors for run in spyrl])), 0.0, True, "points"),
-        ]  # fmt: skip
+        ]
+    for arm, schedule in {
+        "spyrl": "thresholds of this world",
+        "spyrl-paper-schedule": "the paper's thresholds",
+    }.items():
+        if told(runs, arm):
+            found = over_seeds(rises([run.detectors for run in runs[arm].values()]))
+            text = f"Detectors name the spy more often at their peak than at the start ({schedule})"
+            claims.append(Claim(text, found, 0.0, True, "points"))
     aligned = [run.test[VOTES_ON_WORSE] for run in spyrl if VOTES_ON_WORSE in run.test]  # absent where nobody votes
     if len(aligned) > 1:
         claims.append(Claim("Votes fall on the worse outputs: rank correlation within a game", over_seeds(aligned),
                             0.0, False, "rho"))  # fmt: skip
     others = {
+        "spyrl-paper-schedule": "With the paper's thresholds SpyRL ends lower",
         "spyrl-no-baseline": "Without role baselines SpyRL ends lower",
         "spyrl-joint": "With both sides learning at once SpyRL ends lower",
         "spyrl-performing": "With rewards for writing alone SpyRL ends lower",
