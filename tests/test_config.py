@@ -114,6 +114,17 @@ def test_spyrl_at_its_papers_scale(task: str, unit: str, share: float, words: in
         "spyrl": options, **{name: {**options, **change} for name, change in changed.items()},
     }  # fmt: skip
     assert params.training_of("spyrl-3-players").examples_per_rollout == 128
+    games = [suite.game for suite in params.suites.values() if suite.game]
+    if task == "maths":  # nothing to compare an invented problem with
+        assert not games and not params.pairs
+        return
+    (game,) = games  # the run's own, on the 100 rows of the paper's check
+    assert (game.prompts, game.information_loss.model_dump()) == (options["prompts"], options["information_loss"])
+    assert (game.players, game.items, game.temperature) == (5, 100, 1.0)
+    if task == "writing":
+        assert params.deciding_suite("writing") is None, "nobody is promoted by ROUGE of stories"
+        (pair,) = params.pairs.values()
+        assert (pair.model, pair.against) == ("spyrl", params.runs["spyrl"].start_from)
 
 
 def test_exponent_without_a_dot_is_a_number(tmp_path: Path) -> None:

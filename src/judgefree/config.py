@@ -283,8 +283,9 @@ class InformationLoss(Strict):
 
 
 class PlayedGame(Strict):
-    """A spy game on each of the first `items` test rows (all where absent), played by the evaluated model alone
-    (evaluation/games.py). prompts: the prompt file; temperature: greedy players who see the same would write the same."""
+    """A spy game on each of the first `items` test rows that have a reference (all where absent), played by the evaluated
+    model alone (evaluation/games.py). prompts: the prompt file; temperature: greedy players who see the same would write
+    the same."""
 
     prompts: str
     players: Annotated[int, Field(ge=3)]

@@ -153,8 +153,14 @@ def test_records_of_training_with_such_games_make_a_page(world: Any, votes: int 
 
 
 def test_outputs_need_a_reference(world: Any) -> None:
-    with pytest.raises(JudgefreeError, match="item-x of toy has no reference"):
+    with pytest.raises(JudgefreeError, match="no test item of toy has a reference"):
         play_games(*world, [Example("item-x", "a b")], suite(), PROMPT, TEXTS, worth)
+
+
+def test_games_are_played_on_the_first_items_that_have_a_reference(world: Any) -> None:
+    without = [Example("null", "a b a b"), Example("blank", "a b a b", " ")]
+    table, metrics, _ = play_games(*world, [*without, *EXAMPLES], suite(items=3), PROMPT, TEXTS, worth)
+    assert table["id"].tolist() == ["item-0", "item-1", "item-2"] and metrics["game/too_long"] == 0
 
 
 # ------------------------------------------------------------------------------------------------------------ by hand

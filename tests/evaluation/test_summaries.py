@@ -7,14 +7,16 @@ import pandas as pd
 import pytest
 
 from judgefree.config import PromptFormat, Suite
+from judgefree.config_judges import Pair
 from judgefree.episodes import Example
 from judgefree.errors import JudgefreeError
 from judgefree.evaluation.compare import compare
-from judgefree.evaluation.measures import TEXTS, VALIDATIONS
+from judgefree.evaluation.measures import TEXTS, VALIDATIONS, item_scores
 from judgefree.evaluation.stage import evaluate, pin
 from judgefree.evaluation.suites import run_suite
 from judgefree.evaluation.summaries import QUESTION_CHARS
 from judgefree.files import listing, pretty_json, read_json, seal, write_atomic
+from judgefree.judging.stage import side_by_side
 from judgefree.registry.catalogue import describe, mlflow_name
 from judgefree.scoring.grader import Grader
 from judgefree.scoring.rouge import MEASURES
@@ -81,9 +83,20 @@ def test_an_answer_line_that_is_not_there_is_an_empty_text(bigram, grader):
 
 
 @pytest.mark.parametrize("reference", [None, " "])
-def test_an_item_without_reference_is_named(bigram, grader, reference):
-    with pytest.raises(JudgefreeError, match="test item b of toy has no reference text"):
-        run_suite(bigram.model, bigram.tokenizer, [Example("b", "one", reference)], GREEDY, WHOLE, grader)
+def test_an_item_without_reference_is_written_to_and_has_no_score(bigram, grader, reference):
+    alone = Example("alone", "one", reference)
+    with pytest.raises(JudgefreeError, match="no test item of toy has a reference text"):
+        run_suite(bigram.model, bigram.tokenizer, [alone], GREEDY, WHOLE, grader)
+    whole, expected = run_suite(bigram.model, bigram.tokenizer, EXAMPLES, SAMPLED, WHOLE, grader)
+    items, metrics = run_suite(bigram.model, bigram.tokenizer, [alone, *EXAMPLES], SAMPLED, WHOLE, grader)
+    assert (items["text"][0], items["gold"][0], items["reference_words"][0]) == ("####1", "", 0)
+    assert items[list(MEASURES)].isna().all(axis="columns").tolist() == [True] + [False] * 4
+    assert (metrics["items"], metrics["referenced"], metrics["words"]) == (5, 4, 9 / 5) and "referenced" not in expected
+    same = [name for name in expected if "rouge" in name or name.endswith("words_ratio")]
+    assert {name: metrics[name] for name in same} == pytest.approx({name: expected[name] for name in same})
+    assert not [name for name in metrics if describe(mlflow_name(f"eval/toy/{name}")) is None]
+    for name, scores in item_scores(items).items():
+        assert scores.tolist() == item_scores(whole)[name].tolist()
 
 
 def test_a_long_source_is_shown_by_its_beginning(bigram, grader):
@@ -155,3 +168,32 @@ def test_texts_and_maths_side_by_side(both, capfd):
     text = (root / "reports" / "compare" / "table.md").read_text()
     assert "| rouge_l | rougeL | rougeLsum |" in text and "LongBench's" in text and "| words_ratio |" in text
     assert "Validation pass@1 or rouge_l in training" in text
+
+
+def test_a_story_without_a_reference_is_compared_by_judges_and_not_by_rouge(both):
+    """Such a row went into no report before, so nothing could be put side by side."""
+    root = both.root
+    data = root / "data" / "memo"
+    rows = pd.read_parquet(data / "test.parquet")
+    rows.loc[0, "answer"] = None
+    rows.to_parquet(data / "test.parquet")
+    seal(data, {"key": "by hand"})
+    pin(root)
+    evaluate("toy-run", root)
+    shutil.copytree(root / "reports" / "runs" / "toy-run", root / "reports" / "runs" / "other")
+    pair = Pair(model="other", against="toy-run", suite="memo", judge="gpt", field="text", prompts="prompts/x.yaml")
+    judged = side_by_side(root, pair)
+    assert judged["id"].tolist() == [one.id for one in EXAMPLES]
+    assert judged["text"][0] == judged["against_text"][0] == "####1"
+    models = {
+        name: {"arm": name, "start_from": None, "suites": ["memo"], "method": None, "seed": None}
+        for name in ("toy-run", "other")
+    }
+    options = {"resamples": 50, "seed": 0, "confidence": 0.95}
+    write_atomic(
+        root / "resolved" / "compare.json", pretty_json({"compare": options, "models": models, "suites": both.suites})
+    )
+    compare(root)
+    first, _ = read_json(root / "reports" / "compare" / "table.json")["suites"]["memo"]["arms"]
+    assert first["scores"]["rouge_l"]["value"] == pytest.approx(first["metrics"]["rouge_l"], abs=1e-6)
+    assert first["scores"]["rouge_l"]["value"] == pytest.approx((2 / 3 + 2 / 3 + 0) / 3, abs=1e-6)

@@ -261,7 +261,8 @@ def test_without_a_spy_nothing_is_hidden() -> None:
     rollout, policy, _ = played(spy="none")
     assert not any("*" in text or "hidden" in text for text in policy.texts)
     assert {row["span_start"] for row in rollout.records} == {None} and "information_loss/ratio" not in rollout.metrics
-    assert rollout.metrics["detector/accuracy"] < 1 and set(spies(rollout).values()) <= {0, 1, 2, 3}
+    assert spies(rollout) == spies(played()[0]), "the spy is drawn all the same, as where something is hidden"
+    assert rollout.metrics["detector/accuracy"] < 1
 
 
 # ------------------------------------------------------------------------------------------------------- what is learnt

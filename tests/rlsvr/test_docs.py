@@ -1,16 +1,23 @@
 """The worked examples of docs/spyrl.md, as they stand on the page: a further task without code, another environment."""
 
+import json
 import re
+import shutil
 import types
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from ruamel.yaml import YAML
 from world import training
 
-from judgefree.config import PromptFormat, Run, Suite
+from judgefree.check import checked, write_resolved
+from judgefree.config import Suite
+from judgefree.data.prepare import prepare
+from judgefree.data.splits import load_split
 from judgefree.episodes import Completion, Example, Prompt
+from judgefree.files import read_json
 from judgefree.methods import TEXTS, Setting, options_of
 from judgefree.methods.spyrl import Spyrl
 from judgefree.rlsvr.environment import play
@@ -19,7 +26,9 @@ from judgefree.texts import check_texts, read_texts
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "spyrl.md").read_text()
-GAMES, MINUTES, RUN = (YAML(typ="safe").load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
+GAMES, SOURCES, MINUTES, RUN = (
+    YAML(typ="safe").load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+)
 
 
 class Reader:
@@ -52,16 +61,34 @@ def shortest(text: str) -> str:
     return f"\\boxed{{{min(lists, key=lambda one: len(one[1]))[0]}}}"
 
 
-def test_a_further_task_is_a_prompt_file_and_a_run() -> None:
-    check_texts(MINUTES, TEXTS["spyrl"], "the page")
-    run = Run.model_validate(RUN["minutes"])
-    form = PromptFormat(template="{question}", chat=True, answer="line", measure="rouge")
-    method = Spyrl(
-        options_of("minutes", run), Setting(training(group_size=5, rollout_size=20), form, Grader(1, 2.0), 0, MINUTES)
-    )
-    examples = [
-        Example(f"m{n}", f"we met A{n} then B{n} then C{n} then D{n} and E{n} then went F{n}") for n in range(4)
-    ]
+def project(root: Path) -> None:
+    """The page's three blocks in a project, as a reader would put them there beside a base, and a file of minutes."""
+    tiny = YAML(typ="safe", pure=True).load((ROOT / "profiles" / "tiny.yaml").read_text())
+    base = {"qwen3-4b-instruct": {"kind": "folder", "path": "hub/base", "suites": []}}
+    shutil.copytree(ROOT / "prompts", root / "prompts")
+    for file, content in (
+        ("params.yaml", {**tiny, "bases": base, "suites": {}, **SOURCES, **RUN}),
+        ("prompts/spyrl-minutes.yaml", MINUTES),
+    ):
+        with (root / file).open("w") as stream:
+            YAML(typ="safe", pure=True).dump(content, stream)
+    meetings = [f"we met A{n} then B{n} then C{n} then D{n} and E{n} then went F{n}" for n in range(5)]
+    folder = root / "hub" / "minutes"
+    folder.mkdir(parents=True)
+    (folder / "minutes.jsonl").write_text("".join(json.dumps({"text": one}) + "\n" for one in meetings))
+
+
+def test_a_further_task_is_a_prompt_file_and_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JUDGEFREE_MIRROR", raising=False)
+    project(tmp_path)
+    params = checked(tmp_path / "params.yaml")
+    write_resolved(tmp_path)
+    prepare("minutes", read_json(tmp_path / "resolved" / "data" / "minutes.json"), tmp_path)
+    examples = load_split(tmp_path / "data" / "minutes", "train")
+    assert len(examples) == 4 and len(load_split(tmp_path / "data" / "minutes", "validation")) == 1
+    texts = read_texts(tmp_path, params.runs["minutes"].options["prompts"], "options.prompts")
+    setting = Setting(training(group_size=5, rollout_size=20), params.prompts["minutes"], Grader(1, 2.0), 0, texts)
+    method = Spyrl(options_of("minutes", params.runs["minutes"]), setting)
     rollout = method.play(examples, Reader(shortest))
     assert rollout.metrics["information_loss/ratio"] == round(0.3 * 14) / 14
     assert rollout.metrics["detector/accuracy"] > 0.7 and rollout.metrics["votes/unreadable"] == 0
@@ -91,15 +118,20 @@ def test_another_environment_is_one_more_file() -> None:
     assert sum(pair.reward for pair in blind) == sum(pair.latent == 0 for pair in pairs)
 
 
-def test_prompt_files_hold_what_the_game_needs() -> None:
-    for name in ("summary", "story", "maths"):
-        texts = read_texts(ROOT, f"prompts/spyrl-{name}.yaml", "options.prompts")
-        check_texts(texts, TEXTS["spyrl"], name)
-        heading = texts["civilian"].split("{source}")[0]
-        for role in ("civilian", "spy", "detector"):  # the source first, under one heading: players share a prefix
-            assert texts[role].startswith(f"{heading}{{source}}\n") and heading.count("\n") == 1
-        for told in ("you are", "your summary", "your story", "your problem", "player 1"):
-            assert told not in texts["detector"].lower()
+@pytest.mark.parametrize("file", sorted((ROOT / "prompts").glob("spyrl-*.yaml")), ids=lambda path: path.stem)
+def test_prompt_files_hold_what_the_game_needs(file: Path) -> None:
+    texts = read_texts(ROOT, f"prompts/{file.name}", "options.prompts")
+    check_texts(texts, TEXTS["spyrl"], file.name)
+    heading = texts["civilian"].split("{source}")[0]
+    assert not heading or re.fullmatch(r"[A-Z][a-z ]+:\n", heading)
+    for role in ("civilian", "spy", "detector"):  # the source first, under one heading: players share a prefix
+        assert texts[role].startswith(f"{heading}{{source}}\n")
+    for told in ("you are", "your summary", "your story", "your problem", "player 1"):
+        assert told not in texts["detector"].lower()
+    # an overseer, who sees all, reads it too
+    assert not re.search(r"may be (blacked|starred) out for you", " ".join(texts["detector"].split()))
+    offered = "\\boxed{N/A}" in texts["detector"]
+    assert offered == (file.stem not in ("spyrl-brief", "spyrl-memo")), "docs/spyrl.md says which files offer N/A"
 
 
 def test_a_suite_with_games_is_accepted_as_it_stands() -> None:

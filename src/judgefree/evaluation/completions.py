@@ -17,16 +17,17 @@ from judgefree.sampling.transformers_engine import sample
 
 
 def prompts_of(
-    tokenizer: Any, examples: Sequence[Example], suite: Suite, prompt: PromptFormat, needed: str
+    tokenizer: Any, examples: Sequence[Example], suite: Suite, prompt: PromptFormat, needed: str | None
 ) -> list[Prompt]:
-    """A prompt of every example. needed: what an example's `answer` is, for the message where one has none.
+    """A prompt of every example. needed: what an example's `answer` is, for the message where one has none; None where an
+    example may be without.
 
-    Raises JudgefreeError for no examples and for an example without answer.
+    Raises JudgefreeError for no examples and for an example without what it needs.
     """
     if not examples:
         raise JudgefreeError("the test split has no rows to evaluate on", f"look at data/{suite.dataset}/quality.json")
     for example in examples:
-        if not (example.answer or "").strip():
+        if needed and not (example.answer or "").strip():
             raise JudgefreeError(
                 f"test item {example.id} of {suite.dataset} has no {needed}", "remove the suite or mend the data set"
             )

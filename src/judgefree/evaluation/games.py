@@ -67,19 +67,18 @@ def play_games(
     texts: Mapping[str, str],
     quality: Quality,
 ) -> tuple[pd.DataFrame, dict[str, float], bytes]:
-    """One game for each of the suite's first `game.items` examples, which need references: what `report` makes of them.
+    """One game for each of the suite's first `game.items` examples that have a reference: what `report` makes of them.
 
     texts: of the game's prompt file. A game whose prompts leave the model no room is left out and counted.
 
-    Raises JudgefreeError for an example without reference, or where no game has room.
+    Raises JudgefreeError where no example has a reference, or no game has room.
     """
     played = suite.game
     assert played, "the suite plays no games"
-    examples = examples[: played.items]
-    for example in examples:
-        if example.answer is None:
-            raise JudgefreeError(f"test item {example.id} of {suite.dataset} has no reference to judge outputs by",
-                                 "remove game from the suite or mend the data set")  # fmt: skip
+    examples = [example for example in examples if (example.answer or "").strip()][: played.items]
+    if not examples:
+        raise JudgefreeError(f"no test item of {suite.dataset} has a reference to judge outputs by",
+                             "remove game from the suite or mend the data set")  # fmt: skip
     games = _play(Player(model, tokenizer, suite, played, prompt), examples, texts)
     references = {example.id: str(example.answer) for example in examples}
     table, metrics, plot = report(games, references, quality, played.seed, suite.dataset)

@@ -33,8 +33,9 @@ VALIDATIONS = ("validation/pass@1", "validation/rouge_l")  # as training logs th
 
 
 def item_scores(items: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
-    """Measure -> score of every item, of the measures that a suite's items have."""
+    """Measure -> score of every item, of the measures that a suite's items have; of texts, of those with a reference."""
     if are_texts(items):
+        items = items[items["gold"] != ""]
         return {name: items[name].to_numpy(np.float64) for name in TEXTS if name in items}
     scores = {"pass@1": items["correct"].to_numpy(np.float64)}
     if (items["n_samples"] > 0).all():

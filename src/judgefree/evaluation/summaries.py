@@ -3,8 +3,12 @@
 The answer is the part of a completion that the prompt's format names: all after `Answer:`, or the whole. A completion
 without one scores 0 and stays in the mean; its share is `empty`. Lengths stand beside every score, since a longer text
 covers more of a reference.
+
+A row without a reference, as a data set of prompts may have, is written to like the others, for judges to read; it has no
+ROUGE and is left out of its means.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +18,7 @@ import pandas as pd
 
 from judgefree.config import PromptFormat, Suite
 from judgefree.episodes import Completion, Example
+from judgefree.errors import JudgefreeError
 from judgefree.evaluation.completions import complete, prompts_of, with_error
 from judgefree.scoring.answers import final_answer
 from judgefree.scoring.rouge import MEASURES, rouge_of
@@ -23,7 +28,7 @@ QUESTION_CHARS = 1000  # of a source that items show; the data set has all of it
 
 @dataclass(frozen=True)
 class Scored:
-    """A completion, the text read from it, and each of MEASURES."""
+    """A completion, the text read from it, and each of MEASURES, NaN where the row has no reference."""
 
     completion: Completion
     answer: str | None
@@ -40,19 +45,24 @@ def run_summaries(
     """Items and metrics of a suite on test examples with reference texts; `workers` processes score.
 
     Items: a row per example in the examples' order with columns id, question (its beginning where it is longer than
-    QUESTION_CHARS), gold (the reference, whole), text (of the greedy completion), answer (the part of it that is scored,
-    None where there is none), a column for each of MEASURES, length (completion tokens, the end token included), words
-    and reference_words (parts between blanks), finish_reason, n_samples and, with samples, `sampled/` and each measure:
-    the mean over the item's samples.
+    QUESTION_CHARS), gold (the reference, whole; empty where there is none), text (of the greedy completion), answer (the
+    part of it that is scored, None where there is none), a column for each of MEASURES (NaN without a reference), length
+    (completion tokens, the end token included), words and reference_words (parts between blanks), finish_reason,
+    n_samples and, with samples, `sampled/` and each measure: the mean over the item's samples.
 
-    Metrics, of the greedy completions: items, each measure with _se (over items), the shares truncated and empty, the
-    means length and words, and words_ratio, all words of the answers over all words of the references. With `samples`, at
-    the suite's temperature, the same of those under `sampled/`. Intervals are made where models are compared.
+    Metrics, of the greedy completions: items, each measure with _se (over the items with a reference), the shares truncated
+    and empty, the means length and words, and words_ratio, all words of the answers over all words of their references.
+    With `samples`, at the suite's temperature, the same of those under `sampled/`. `referenced` counts the items with a
+    reference where some have none. Intervals are made where models are compared.
 
-    Raises JudgefreeError for no examples, an example without reference, or a prompt that leaves the model no room.
+    Raises JudgefreeError for no examples, none with a reference, or a prompt that leaves the model no room.
     """
-    prompts = prompts_of(tokenizer, examples, suite, prompt, "reference text to compare with")
-    golds = [str(example.answer) for example in examples]
+    prompts = prompts_of(tokenizer, examples, suite, prompt, None)
+    golds = [str(example.answer) if (example.answer or "").strip() else "" for example in examples]
+    referenced = sum(gold != "" for gold in golds)
+    if not referenced:
+        raise JudgefreeError(f"no test item of {suite.dataset} has a reference text to compare with",
+                             "remove the suite or mend the data set")  # fmt: skip
     n = suite.samples or 0
     groups = complete(model, tokenizer, prompts, 1, suite, prompt, greedy=True)
     if n:
@@ -62,6 +72,8 @@ def run_summaries(
     items = pd.DataFrame([_item(*row) for row in zip(examples, golds, scored, strict=True)])
     words = int(items["reference_words"].sum())
     metrics: dict[str, float] = {"items": len(items)}
+    if referenced < len(items):
+        metrics["referenced"] = referenced
     metrics |= _metrics([group[:1] for group in scored], words)
     if n:
         metrics |= {
@@ -74,11 +86,15 @@ def _score(
     groups: Sequence[Sequence[Completion]], golds: Sequence[str], prompt: PromptFormat, workers: int
 ) -> list[list[Scored]]:
     answers = [[final_answer(completion, prompt.answer) for completion in group] for group in groups]
-    rows = [(answer, [gold]) for gold, group in zip(golds, answers, strict=True) for answer in group]
+    rows = [(answer, [gold]) for gold, group in zip(golds, answers, strict=True) if gold for answer in group]
     scores = iter(rouge_of(rows, workers))
+    unscored = dict.fromkeys(MEASURES, math.nan)
     return [
-        [Scored(completion, answer, next(scores)) for completion, answer in zip(*both, strict=True)]
-        for both in zip(groups, answers, strict=True)
+        [
+            Scored(completion, answer, next(scores) if gold else unscored)
+            for completion, answer in zip(*both, strict=True)
+        ]
+        for gold, *both in zip(golds, groups, answers, strict=True)
     ]
 
 
@@ -104,17 +120,19 @@ def _item(example: Example, gold: str, scored: Sequence[Scored]) -> dict[str, An
 
 
 def _metrics(groups: Sequence[Sequence[Scored]], reference_words: int) -> dict[str, float]:
-    """Measures with errors over items, each the mean of its group; shares and lengths over all completions."""
+    """Measures with errors over the items with a reference, each the mean of its group; shares and lengths over all
+    completions."""
     metrics: dict[str, float] = {}
+    scored = [group for group in groups if not math.isnan(group[0].rouge[MEASURES[0]])]
     for name in MEASURES:
-        metrics |= with_error(name, [_mean([one.rouge[name] for one in group]) for group in groups])
+        metrics |= with_error(name, [_mean([one.rouge[name] for one in group]) for group in scored])
     every = [one for group in groups for one in group]
     return metrics | {
         "truncated": _mean([one.completion.finish_reason == "length" for one in every]),
         "empty": _mean([one.answer is None for one in every]),
         "length": _mean([len(one.completion.ids) for one in every]),
         "words": _mean([one.words for one in every]),
-        "words_ratio": sum(one.words for one in every) / reference_words,
+        "words_ratio": sum(one.words for group in scored for one in group) / reference_words,
     }
 
 

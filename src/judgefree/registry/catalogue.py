@@ -162,6 +162,13 @@ CATALOGUE = (
     Metric(NONFINITE, "count", 0, None, "values left out so far because they were infinite or no number"),
     # Evaluation, one value per model and suite, at the step whose weights the run handed on.
     Metric("eval/*/items", "items", 1, None, "test items of the suite"),
+    Metric(
+        "eval/*/referenced",
+        "items",
+        1,
+        None,
+        "test items with a reference text, where some have none; ROUGE is of these",
+    ),
     _share("eval/*/pass_at_1", "test items answered right, greedy"),
     _share("eval/*/unparsed", "greedy completions without a readable final answer"),
     *(
