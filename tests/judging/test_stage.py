@@ -49,7 +49,18 @@ def report(root: Path, name: str, texts: list[str], ids: str = "abc", answers: A
     items = pd.DataFrame({"id": list(ids), "question": [f"about {one}" for one in ids], "gold": "1", "text": texts,
                           "answer": answers or texts})  # fmt: skip
     write_atomic(folder / "items.parquet", items.to_parquet(index=False))
-    seal(folder, {"key": f"of {name}", "model_sha256": f"content of {name}", "suite": {"dataset": "arithmetic"}})
+    test_sha256 = read_json(root / "data/arithmetic/manifest.json")["files"]["test.parquet"]["sha256"]
+    seal(folder, {"key": f"of {name}", "model_sha256": f"content of {name}", "suite": {"dataset": "arithmetic"},
+                  "test_sha256": test_sha256})  # fmt: skip
+
+
+def dataset(root: Path, ids: str = "abcd", **questions: str) -> None:
+    """The test split that the models were asked from; `questions` by id are longer than what reports show of them."""
+    folder = root / "data" / "arithmetic"
+    rows = [(one, questions.get(one, f"about {one}"), "1", None) for one in ids]
+    table = pd.DataFrame(rows, columns=["id", "question", "answer", "demonstration"]).astype("string")
+    write_atomic(folder / "test.parquet", table.to_parquet(index=False))
+    seal(folder, {"key": "by hand"})
 
 
 @pytest.fixture
@@ -62,6 +73,7 @@ def server() -> Iterator[JudgeServer]:
 def root(tmp_path: Path, server: JudgeServer, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("JUDGE_KEY", "sk-secret")
     write(tmp_path, settings(server.url))
+    dataset(tmp_path)
     for name, texts in SAID.items():
         report(tmp_path, name, texts)
     return tmp_path
@@ -130,12 +142,47 @@ def test_reports_that_do_not_fit_are_named(root: Path) -> None:
     items.to_parquet(path, index=False)
     with pytest.raises(JudgefreeError, match="items.parquet is not what was written"):
         pairwise("p", root)
-    seal(path.parent, {"key": "k", "model_sha256": "m"})
+    facts = read_json(path.with_name("manifest.json"))
+    seal(path.parent, {name: value for name, value in facts.items() if name != "files"})
     with pytest.raises(JudgefreeError, match="item b has two questions"):
         pairwise("p", root)
     shutil.rmtree(path.parent)
     with pytest.raises(JudgefreeError, match="manifest.json is missing"):
         pairwise("p", root)
+
+
+def test_a_judge_sees_the_whole_question(root: Path, server: JudgeServer) -> None:
+    """The report shows its beginning; another question is judged anew, and not from what lies in .work."""
+    long = "about a " + "source " * 2_857 + "end"
+    assert len(long) > 20_000
+    for times, source in enumerate((long, long + " and more"), 1):
+        dataset(root, a=source)
+        for name, texts in SAID.items():
+            report(root, name, texts)
+        pairwise("p", root)
+        assert server.asked.total() == (5 if times == 1 else 7), "both orders of the one item"
+        asked = [prompt for prompt in server.asked if source in prompt]
+        assert len(asked) == 2
+        items = pd.read_parquet(root / "reports/pairwise/p/items.parquet")
+        assert items["question"].tolist() == [source, "about b", "about c"]
+
+
+def test_test_items_that_do_not_fit_are_named(root: Path, server: JudgeServer) -> None:
+    dataset(root, "abd")
+    with pytest.raises(JudgefreeError, match=r"data/arithmetic is not what rlvr was tested on in suite arithmetic"):
+        pairwise("p", root)
+    for name, texts in SAID.items():
+        report(root, name, texts)
+    with pytest.raises(JudgefreeError, match=r"item c is not in the test split of .*data/arithmetic"):
+        pairwise("p", root)
+    path = root / "data" / "arithmetic" / "test.parquet"
+    path.write_bytes(path.read_bytes() + b" ")
+    with pytest.raises(JudgefreeError, match=r"test.parquet is not what was written"):
+        pairwise("p", root)
+    shutil.rmtree(path.parent)
+    with pytest.raises(JudgefreeError, match=r"data/arithmetic/manifest.json is missing"):
+        pairwise("p", root)
+    assert not server.asked
 
 
 # -------------------------------------------------------------------------------------------------------------- settings
@@ -202,6 +249,7 @@ def test_pairs_are_stages_of_dvc_where_there_are_any(
     write(root, settings(server.url))
     listed = run_command(root, "dvc", "stage", "list", "--all").stdout
     assert re.findall(r"^pairwise@\S+", listed, re.MULTILINE) == ["pairwise@p"]
+    dataset(root)
     for name, texts in SAID.items():
         report(root, name, texts)
         write_atomic(root / "models" / name / "config.json", pretty_json({}))

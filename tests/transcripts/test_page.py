@@ -130,6 +130,31 @@ def test_what_is_not_seen_is_named() -> None:
     assert visible("né à côté: 한국어 👩‍🚀") == "né à côté: 한국어 👩‍🚀", "letters, accents and joined emoji stay"
 
 
+@pytest.mark.parametrize(
+    "unseen",
+    [
+        "034F", "115F", "1160", "17B4", "17B5", "180B", "180F", "200C", "200D", "2065", "2800", "3164", "FE00", "FE0D",
+        "FE0E", "FE0F", "FFA0", "FFF0", "1BCA0", "1D173", "1D17A", "E0000", "E0080", "E0100", "E01EF", "E0FFF",
+    ],
+)  # fmt: skip
+def test_nothing_stays_unseen(unseen: str) -> None:
+    character = chr(int(unseen, 16))
+    assert visible(f"a{character}b") == f"a<i>U+{unseen}</i>b"
+    assert visible(f"{character}{character}\n") == f"<i>U+{unseen} ×2</i>\n"
+
+
+@pytest.mark.parametrize("seen", ["👩🏽‍🚀", "❤️", "❤︎", "🏳️‍🌈", "🏃🏽‍♂️", "1️⃣#️⃣", "👨‍👩‍👧‍👦", "\u2801"])
+def test_what_makes_an_emoji_stays(seen: str) -> None:
+    assert visible(f"a {seen} b") == f"a {seen} b"
+
+
+def test_what_hides_beside_an_emoji_is_named() -> None:
+    assert visible("🚀\u200d") == "🚀<i>U+200D</i>"
+    assert visible("🚀\u200d\u200d🚀") == "🚀<i>U+200D ×2</i>🚀"
+    assert visible("❤\ufe0f\ufe0f\ufe01") == "❤\ufe0f<i>U+FE0F</i><i>U+FE01</i>"
+    assert visible("1\ufe0f2") == "1<i>U+FE0F</i>2"
+
+
 def test_long_lines_lose_their_middle_and_say_so(game: Make) -> None:
     text = "x" * 99_990 + "last words"
     assert shorten(text, 100) == "x" * 50 + '<b class="cut">[99,900 characters left out]</b>' + "x" * 40 + "last words"

@@ -15,7 +15,7 @@ from judgefree.errors import JudgefreeError
 from judgefree.evaluation.loading import load_model
 from judgefree.judging.judges import Bill, Contest, Judgement, Rating, Verdict, Work
 from judgefree.judging.words import Reply, WordsJudge
-from judgefree.prompting import encode_chat
+from judgefree.prompting import encode_chat, encode_text, inert, inert_messages
 from judgefree.sampling.rules import end_ids
 from judgefree.sampling.transformers_engine import max_positions, sample
 
@@ -52,7 +52,7 @@ class AskedPolicy:
     def _encode(self, prompt: str) -> list[int]:
         if self.settings.chat:
             return encode_chat(self.tokenizer, [{"role": "user", "content": prompt}])
-        return list(self.tokenizer(prompt)["input_ids"])
+        return encode_text(self.tokenizer, prompt)
 
 
 class RewardModel:
@@ -93,11 +93,11 @@ class RewardModel:
 
     def _encode(self, work: Work) -> dict[str, list[int]]:
         if not self.settings.chat:
-            return dict(self.tokenizer(work.instruction, work.text))
+            return dict(self.tokenizer(*(inert(self.tokenizer, one) for one in (work.instruction, work.text))))
         if not self.tokenizer.chat_template:
             raise JudgefreeError(f"the tokenizer in {self.settings.folder} has no chat template", "set chat: false")
         messages = [{"role": "user", "content": work.instruction}, {"role": "assistant", "content": work.text}]
-        text = self.tokenizer.apply_chat_template(messages, tokenize=False)
+        text = self.tokenizer.apply_chat_template(inert_messages(self.tokenizer, messages), tokenize=False)
         return dict(self.tokenizer(text, add_special_tokens=False))  # the template has them all
 
     def _scores(self, rows: list[dict[str, list[int]]]) -> list[float]:

@@ -14,7 +14,7 @@ from pydantic import Field
 from judgefree.config import PromptFormat, Strict
 from judgefree.episodes import Example
 from judgefree.errors import JudgefreeError
-from judgefree.prompting import encode_question
+from judgefree.prompting import encode_question, inert
 
 
 class Options(Strict):
@@ -27,7 +27,8 @@ def tokenised(examples: Sequence[Example], tokenizer: Any, prompt: PromptFormat)
     """`input_ids` and `labels` (-100 on the prompt) of every demonstration, as SFTTrainer takes them.
 
     The prompt is encoded as at sampling time and the demonstration after it, so that no token merges across the seam
-    that the policy will meet when it is asked. Raises JudgefreeError naming the row that has no demonstration.
+    that the policy will meet when it is asked; of special tokens the demonstration has the end token that is put there.
+    Raises JudgefreeError naming the row that has no demonstration.
     """
     rows: dict[str, list[list[int]]] = {"input_ids": [], "labels": []}
     for example in examples:
@@ -36,7 +37,8 @@ def tokenised(examples: Sequence[Example], tokenizer: Any, prompt: PromptFormat)
                 f"row {example.id} has no demonstration to imitate", "use a data set with demonstrations for method sft"
             )
         before = encode_question(tokenizer, prompt, example.question)
-        text = example.demonstration if prompt.chat else " " + example.demonstration
+        demonstration = inert(tokenizer, example.demonstration)
+        text = demonstration if prompt.chat else " " + demonstration
         after = [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
         rows["input_ids"].append(before + after)
         rows["labels"].append([-100] * len(before) + after)

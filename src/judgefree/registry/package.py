@@ -22,6 +22,7 @@ from judgefree.config import PromptFormat, Suite
 from judgefree.errors import JudgefreeError
 from judgefree.evaluation.loading import load_model
 from judgefree.files import key_of, pretty_json, read_json, seal, write_atomic
+from judgefree.prompting import inert_messages
 from judgefree.registry.facts import ModelFacts
 from judgefree.registry.place import local_path
 from judgefree.registry.store import Store
@@ -78,9 +79,8 @@ def prompt_template(tokenizer: Any, prompt: PromptFormat) -> str:
     text = prompt.template.replace(_SLOT, "\0")
     if prompt.chat:
         messages = [{"role": "system", "content": prompt.system}] if prompt.system else []
-        text = tokenizer.apply_chat_template(
-            [*messages, {"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
-        )
+        messages = inert_messages(tokenizer, [*messages, {"role": "user", "content": text}])
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     return text.replace("{", "{{").replace("}", "}}").replace("\0", "{prompt}")
 
 

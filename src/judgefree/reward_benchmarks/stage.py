@@ -28,7 +28,7 @@ from judgefree.params import load_params
 METRICS, TABLE, ITEMS = "metrics.json", "table.md", "items.parquet"
 
 _SOURCE = Path(__file__).parents[1]
-_CODE = ("reward_benchmarks", "reward_model/scoring.py", "data/sources.py", "episodes.py", "files.py")
+_CODE = ("reward_benchmarks", "reward_model/scoring.py", "data/sources.py", "episodes.py", "files.py", "prompting.py")
 
 
 def settings_of(root: Path) -> tuple[RewardBenchmarks, int]:

@@ -13,6 +13,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from judgefree.errors import JudgefreeError
+from judgefree.prompting import inert_messages
 
 Conversation = Sequence[Mapping[str, str]]
 
@@ -110,17 +111,18 @@ def last_token_scores(model: Any, rows: Sequence[Sequence[int]]) -> list[float]:
 
 
 def encode(tokenizer: Any, conversation: Conversation, max_tokens: int) -> tuple[list[int], bool]:
-    """Token ids of a whole conversation in the tokenizer's template, with one BOS at most, and whether it was cut.
+    """Token ids of a whole conversation in the tokenizer's template, with one BOS at most, and whether it was cut. What its
+    messages say is `inert`.
 
     Where there are more than `max_tokens`, the end of the last message goes first, until it takes up half of the room;
     then the ends of the longest messages. The template's own text stays whole.
 
     Raises JudgefreeError when there is no template, or no room even for empty messages.
     """
-    ids = _render(tokenizer, conversation)
+    messages = inert_messages(tokenizer, conversation)  # before the cut, which measures them
+    ids = _render(tokenizer, messages)
     if len(ids) <= max_tokens:
         return ids, False
-    messages = [dict(message) for message in conversation]
     half = max_tokens // 2
     while len(ids) > max_tokens:
         spans = [_spans(tokenizer, message["content"]) for message in messages]

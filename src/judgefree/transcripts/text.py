@@ -1,15 +1,21 @@
 """Text that a model wrote, made safe and readable in HTML: nothing in it is markup, and nothing in it stays unseen."""
 
 import math
-import re
 from typing import Any
 
+import regex
 from markupsafe import Markup, escape
 
-# Control characters but tab and newline; marks that turn or hide text (bidirectional, zero-width, tags); lone surrogates.
-_UNSEEN = re.compile(
-    "([\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff"
-    "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f])\\1*"
+# A joiner between two emoji, a variation selector after an emoji or in a keycap: they are seen, in what they make.
+_IN_EMOJI = (
+    r"(?<=\p{Extended_Pictographic}[\p{Emoji_Modifier}\ufe0f]?)\u200d(?=\p{Extended_Pictographic})"
+    r"|(?<=\p{Extended_Pictographic})[\ufe0e\ufe0f]|(?<=[0-9#*])\ufe0f(?=\u20e3)"
+)
+# Control characters but tab and newline; what Unicode says is drawn as nothing (bidirectional and zero-width marks, fillers,
+# variation selectors, tags); separators of lines, marks of annotations, the Braille cell without dots; lone surrogates.
+_UNSEEN = regex.compile(
+    rf"(?!{_IN_EMOJI})([\x00-\x08\x0b-\x1f\x7f-\x9f\p{{Default_Ignorable_Code_Point}}\u2028-\u202e\u2800\ufff9-\ufffb"
+    r"\ud800-\udfff])\1*"
 )
 
 
