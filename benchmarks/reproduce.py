@@ -31,7 +31,8 @@ PROFILE = ROOT / "profiles" / "reproduce.yaml"
 SAVE_PROFILE = ROOT / "profiles" / "reproduce-save.yaml"
 MAIN_SEEDS, OTHER_SEEDS = 5, 3
 MAIN_ARMS = (
-    "grpo", "intuitor", "cluster", "multi", "multi-kl-cov", "rlvr-orders", "srrl", "spyrl", "save", "save-frozen",
+    "grpo", "intuitor", "cluster", "multi", "multi-kl-cov", "rlvr-orders", "srrl", "spyrl", "spyrl-no-baseline",
+    "spyrl-joint", "spyrl-performing", "spyrl-no-spy", "spyrl-3-players", "save", "save-frozen",
 )  # fmt: skip
 
 
