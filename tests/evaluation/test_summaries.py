@@ -182,7 +182,7 @@ def test_a_story_without_a_reference_is_compared_by_judges_and_not_by_rouge(both
     evaluate("toy-run", root)
     shutil.copytree(root / "reports" / "runs" / "toy-run", root / "reports" / "runs" / "other")
     pair = Pair(model="other", against="toy-run", suite="memo", judge="gpt", field="text", prompts="prompts/x.yaml")
-    judged = side_by_side(root, pair)
+    judged = side_by_side(root, pair, data)
     assert judged["id"].tolist() == [one.id for one in EXAMPLES]
     assert judged["text"][0] == judged["against_text"][0] == "####1"
     models = {

@@ -60,7 +60,7 @@ def test_both_stages_train(tiny: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert [row["stage/performing"] for row in logged] == [0, 1, 0, 1]
 
 
-def _by_length(text: str, players: int) -> Any:
+def _by_length(text: str, players: int, cut: bool = False) -> Any:
     from judgefree.scoring.votes import Vote
 
     return Vote("vote", len(text) % players + 1)
