@@ -11,7 +11,7 @@ from judgefree.errors import JudgefreeError
 from judgefree.methods import TEXTS
 from judgefree.params import load_params, resolve
 from judgefree.prompting import fill
-from judgefree.texts import JUDGE_TEXTS, RETRY_TEXTS, check_texts, read_texts
+from judgefree.texts import JUDGE_TEXTS, RETRY_TEXTS, check_texts, read_mapping, read_texts
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "prompts").glob("*.yaml"))
@@ -118,6 +118,13 @@ def test_a_file_that_is_no_yaml_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "prompts" / "mine.yaml").write_text("only text")
     with pytest.raises(JudgefreeError, match=r"mine\.yaml holds no mapping"):
         checked(path)
+
+
+def test_a_heading_that_stands_twice_is_named_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text("data: {}\nruns: {}\ndata: {}\n")
+    with pytest.raises(JudgefreeError, match="params.yaml: data stands twice, again in line 3") as caught:
+        read_mapping(tmp_path / "params.yaml")
+    assert "under the first one" in caught.value.fix
 
 
 def test_the_texts_are_settings_of_the_run_that_uses_them(tmp_path: Path) -> None:

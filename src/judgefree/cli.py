@@ -341,7 +341,7 @@ def _resolved(kind: str, name: str) -> dict[str, Any]:
         known = ", ".join(sorted(file.stem for file in folder.glob("*.json"))) or "none"
         raise JudgefreeError(
             f"no {name!r} among the resolved settings for `{kind}` (known: {known})",
-            "add it to params.yaml, then run `judgefree resolve` or `dvc repro`",
+            "run `judgefree resolve` (or `dvc repro`) if params.yaml has it; otherwise add it there first",
         )
     return dict(read_json(path))
 

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import YAMLError
 
 from judgefree.errors import JudgefreeError
@@ -40,6 +41,11 @@ def read_mapping(path: Path) -> dict[str, Any]:
     """A YAML 1.2 file (`1e-5` is a number) that holds a mapping. Raises JudgefreeError naming the file."""
     try:
         raw = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    except DuplicateKeyError as error:
+        line, key = error.problem_mark.line + 1, str(error.problem).split('"')[1]
+        raise JudgefreeError(
+            f"{path}: {key} stands twice, again in line {line}", "put its entries under the first one"
+        ) from error
     except (YAMLError, UnicodeDecodeError) as error:
         raise JudgefreeError(f"{path} is not readable as YAML: {error}", "mend the line that it names") from error
     if not isinstance(raw, dict):

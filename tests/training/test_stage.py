@@ -18,7 +18,7 @@ from judgefree.registry.live import LiveLog
 from judgefree.registry.store import find_run, open_store
 from judgefree.training import run
 from judgefree.training.arguments import lora_config
-from judgefree.training.run import train
+from judgefree.training.run import nothing_learnt, train
 from judgefree.training.space import space_of
 from judgefree.training.trainer import EpisodeTrainer
 
@@ -139,3 +139,9 @@ def test_space_of_a_lora_is_the_adapters_and_the_result(project: Path) -> None:
     peft = get_peft_model(AutoModelForCausalLM.from_pretrained(start), lora_config(settings))
     assert peft.get_nb_trainable_parameters()[0] == adapter
     assert space_of(start, settings) == 3 * 12 * adapter + 4 * parameters
+
+
+def test_a_run_that_learnt_nothing_is_told() -> None:
+    assert nothing_learnt({0: {"validation/pass@1": 0.1}, 1: {"grad_norm": 0.0}, 2: {"grad_norm": 0.0, "loss": 0.0}})
+    assert not nothing_learnt({1: {"grad_norm": 0.0}, 2: {"grad_norm": 1e-6}})
+    assert not nothing_learnt({0: {"validation/pass@1": 0.1}}), "no gradient was measured"

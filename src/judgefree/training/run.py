@@ -9,7 +9,7 @@ import logging
 import os
 import shutil
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -297,7 +297,17 @@ def publish_run(job: Job, standing: Standing) -> None:
     })  # fmt: skip
     publish(final, job.target)
     place = os.path.relpath(job.target, job.root)
-    print(f"{job.name}: trained {last} steps; the weights of step {chosen} (select: {job.run.select}) are in {place}")
+    steps = "1 step" if last == 1 else f"{last} steps"
+    print(f"{job.name}: trained {steps}; the weights of step {chosen} (select: {job.run.select}) are in {place}")
+    if nothing_learnt(history.rows):
+        why = "no answer or vote could be read, or all of a group earned the same"
+        print(f"{job.name}: nothing was learnt: every gradient was 0; {why} (`judgefree transcript {job.name}`)")
+
+
+def nothing_learnt(rows: Mapping[int, Mapping[str, float]]) -> bool:
+    """Whether a history has gradients and all of them are 0."""
+    norms = [row["grad_norm"] for row in rows.values() if "grad_norm" in row]
+    return bool(norms) and not any(norms)
 
 
 def save_policy(job: Job, source: Path, target: Path) -> None:
