@@ -72,6 +72,7 @@ def policy(family: str, words: PreTrainedTokenizerFast, folder: Path) -> None:
         model.lm_head.weight[:, 0] = -30.0
         model.lm_head.weight[said, 0] = 0.0
         model.lm_head.weight[said[[0, -1]], 0] = 1.5  # the marker of an answer, and the end: most have both
+        model.lm_head.weight[said, 1:] *= 0.4  # so that top-p leaves the end in, however the prompt files are worded
     model.save_pretrained(folder)
     words.save_pretrained(folder)
 
