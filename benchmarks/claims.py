@@ -17,7 +17,7 @@ from judgefree.training.history import VALIDATION
 from judgefree.training.monitor import collapse_facts
 
 CONFIDENCE = 0.95
-VOTES_ON_WORSE = "game/vote_rank_correlation"
+VOTES_ON_WORSE, FOUND = "game/vote_rank_correlation", "game/detector_accuracy"
 ROLLOUTS = 10  # over which the detectors' accuracy is averaged before its peak is looked for
 
 Curve = Mapping[int, float]  # validation pass@1 by step, step 0 the start
@@ -208,6 +208,9 @@ def spyrl_claims(runs: Mapping[str, Mapping[int, Played]]) -> list[Claim]:
             found = over_seeds(rises([run.detectors for run in runs[arm].values()]))
             text = f"Detectors name the spy more often at their peak than at the start ({schedule})"
             claims.append(Claim(text, found, 0.0, True, "points"))
+            last = over_seeds([run.test[FOUND] - run.base[FOUND] for run in runs[arm].values()])
+            text = f"The last weights' detectors name the spy more often than the base's, in games on test rows ({schedule})"
+            claims.append(Claim(text, last, 0.0, True, "points"))
     aligned = [run.test[VOTES_ON_WORSE] for run in spyrl if VOTES_ON_WORSE in run.test]  # absent where nobody votes
     if len(aligned) > 1:
         claims.append(Claim("Votes fall on the worse outputs: rank correlation within a game", over_seeds(aligned),

@@ -110,12 +110,13 @@ def test_claims_of_spyrl() -> None:
     runs = {"spyrl": {seed: Played(of_a_game(0.9 + 0.01 * seed), base, FOUND) for seed in (0, 1)},
             "spyrl-joint": {seed: Played(of_a_game(0.6 + 0.01 * seed), base, FOUND) for seed in (0, 1)},
             "spyrl-no-spy": {0: Played(of_a_game(0.6), base, FOUND)}}  # fmt: skip
-    greedy, sampled, risen, aligned, joint = spyrl_claims(runs)
+    greedy, sampled, risen, last, aligned, joint = spyrl_claims(runs)
     # 0.10 and 0.11 above the base: 0.105 +- 12.7062 * 0.005
     assert greedy.figure.mean == pytest.approx(0.105) == sampled.figure.mean
     assert greedy.figure.low == pytest.approx(0.105 - 12.7062 * 0.005, abs=1e-5) and greedy.holds
     assert windows(FOUND) == pytest.approx([0.4, 0.6, 0.5])
     assert risen.figure.mean == pytest.approx(0.2) and risen.holds
+    assert last.figure.mean == 0 and not last.holds, "0.5 before and after"
     assert aligned.figure.mean == -0.4 and aligned.holds, "worse outputs have more votes: below 0"
     assert joint.figure.mean == pytest.approx(0.3) and joint.holds and "both sides" in joint.text
     with pytest.raises(ValueError, match="9 rollouts are fewer than 10"):
@@ -133,7 +134,7 @@ def test_a_peak_is_not_what_noise_makes_of_it() -> None:
 def test_a_run_in_which_nobody_votes_any_more_is_told_too(tmp_path: Path) -> None:
     silent = {key: value for key, value in of_a_game(0.6).items() if key != "game/vote_rank_correlation"}
     runs = {"spyrl": {seed: Played(silent, of_a_game(0.8), [0.0] * 20) for seed in (0, 1)}}
-    assert [claim.holds for claim in spyrl_claims(runs)] == [False] * 3
+    assert [claim.holds for claim in spyrl_claims(runs)] == [False] * 4
     run = {"training": SimpleNamespace(validation_items=2, save_every=2), "start": "w", "curve": {0: 0.8}, "test": silent,
            "base": of_a_game(0.8), "detectors": [0.0] * 20, "completions": 1.0, "tokens": 1.0}  # fmt: skip
     text, _ = spyrl_results.section({"spyrl": {0: run}}, tmp_path / "plot.png")
@@ -149,7 +150,7 @@ def test_the_section_of_the_spy_game(tmp_path: Path) -> None:
     assert "| warmup (their start) | 1 |  |  | 80.0 | 4.0 | 70.0 |  |  |  | 50.0 | -0.40 |  |  |" in text
     start = "| spyrl | 2 | 80.0 ± 0.0 | 90.0 ± 0.0 | 90.0 ± 7.1 | 4.0 | 80.0 ± 7.1 |"
     assert f"{start} 40.0 ± 0.0 | 60.0 ± 0.0 | 50.0 ± 0.0 | 50.0 ± 0.0 | -0.40 ± 0.00 | 10 | 62 |" in text
-    assert "of 200 rows, every 20 steps" in text and len(claims) == 4
+    assert "of 200 rows, every 20 steps" in text and len(claims) == 5
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 
