@@ -110,6 +110,15 @@ def told(runs: Mapping[str, Mapping[int, Any]], *arms: str) -> bool:
     return len(set.intersection(*(set(runs.get(arm, {})) for arm in arms))) > 1
 
 
+def above(runs: Mapping[str, Mapping[int, Any]], arm: str, others: Mapping[str, str], of: Any) -> list[Claim]:
+    """That `arm` is above each of `others` (the sentence by arm), of those that can be told."""
+    return [
+        Claim(text, paired(runs, arm, other, of), 0.0, True, "points")
+        for other, text in others.items()
+        if told(runs, arm, other)
+    ]
+
+
 def rlif_claims(runs: Mapping[str, Mapping[int, Curve]]) -> list[Claim]:
     """(a) to (c): what the RLIF paper says of collapse, of the distance to gold answers, and of normalising first."""
 
@@ -162,10 +171,7 @@ def srrl_claims(runs: Mapping[str, Mapping[int, Curve]]) -> list[Claim]:
         "srrl-no-distillation": "Without the distillation SRRL ends lower",
         "srrl-no-gate": "Without the gate SRRL ends lower",
     }
-    for arm, text in others.items():
-        if told(runs, "srrl", arm):
-            claims.append(Claim(text, paired(runs, "srrl", arm, end), 0.0, True, "points"))
-    return claims
+    return claims + above(runs, "srrl", others, end)
 
 
 def windows(accuracy: Sequence[float]) -> list[float]:
@@ -223,8 +229,4 @@ def spyrl_claims(runs: Mapping[str, Mapping[int, Played]]) -> list[Claim]:
         "spyrl-no-spy": "With nothing hidden from anybody SpyRL ends lower",
         "spyrl-3-players": "With three players instead of five (lists of three are new to its base) SpyRL ends lower",
     }
-    for arm, text in others.items():
-        if told(runs, "spyrl", arm):
-            lower = paired(runs, "spyrl", arm, lambda run: run.test["rouge_l"])
-            claims.append(Claim(text, lower, 0.0, True, "points"))
-    return claims
+    return claims + above(runs, "spyrl", others, lambda run: run.test["rouge_l"])

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from benchmarks.figures import percent
+from benchmarks.figures import markdown, percent
 from benchmarks.results_page import claims_table
 from benchmarks.save_claims import Runs, Watched, accuracy, at_begin, at_end, quality_change, save_claims
 from benchmarks.save_ruler import measured
@@ -42,7 +42,7 @@ def write_section(work: Path, docs: Path) -> None:
     starts = sorted({run.start_from for run in params.runs.values() if run.arm})
     text = "\n\n".join([
         f"![Accuracy of the reward model, and true quality, by rollout]({PLOT})", arms_table(runs),
-        "\n".join([NOTE, *(start_line(work, name) for name in starts)]), claims_table(save_claims(runs)),
+        "\n".join([NOTE, *(start_line(work, params, name) for name in starts)]), claims_table(save_claims(runs)),
     ])  # fmt: skip
     head, sections = sections_of(docs / "results.md")
     write_atomic(docs / "results.md", joined(head, {**sections, TITLE: text}))
@@ -65,9 +65,9 @@ def read_runs(work: Path, params: Params) -> dict[str, dict[int, Watched]]:
     return runs
 
 
-def start_line(work: Path, name: str) -> str:
+def start_line(work: Path, params: Params, name: str) -> str:
     """The test scores of what the arms start from, of its only suite."""
-    (suite,) = load_params(work / "params.yaml").runs[name].suites
+    (suite,) = params.runs[name].suites
     metrics = read_json(work / "reports" / "runs" / name / suite / "metrics.json")
     return f"All start from `{name}`: {100 * metrics['pass@1']:.1f} greedy, {100 * metrics['sampled/accuracy']:.1f} sampled."
 
@@ -95,12 +95,12 @@ COLUMNS: Mapping[str, Callable[[Watched], float]] = {
 
 
 def arms_table(runs: Runs) -> str:
-    lines = [" | ".join(["arm", "seeds", *COLUMNS]), " | ".join(["---"] + ["--:"] * (len(COLUMNS) + 1))]
+    rows = []
     for arm, seeds in runs.items():
         values = [[of(run) for run in seeds.values()] for of in COLUMNS.values()]
         cells = [percent([value for value in column if math.isfinite(value)]) for column in values]
-        lines.append(" | ".join([arm, str(len(seeds)), *cells]))
-    return "\n".join(f"| {line} |" for line in lines)
+        rows.append([arm, str(len(seeds)), *cells])
+    return markdown(["arm", "seeds", *COLUMNS], rows)
 
 
 def draw(runs: Runs, target: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from judgefree.episodes import Completion
-from judgefree.scoring.answers import MAX_ANSWER_CHARS, canonical_key, extract, final_answer
+from judgefree.scoring.answers import MAX_ANSWER_CHARS, canonical_key, extract, final_answer, public_text
 
 TABLE = [
     [part.strip() for part in line.split(";;")]
@@ -249,3 +249,24 @@ def test_texts(text: str, line: str | None, whole: str | None) -> None:
     assert extract(text, "whole") == whole
     cut = Completion(ids=[1], text=text, finish_reason="length")
     assert (final_answer(cut, "line"), final_answer(cut, "whole")) == (line, whole)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "whole"),
+    [
+        ("<think>Answer: draft</think>Answer: final", "final", "Answer: final"),
+        ("a thought</think>\nAnswer: final", "final", "Answer: final"),
+        ("<think>Answer: never ends", None, None),
+    ],
+)
+def test_texts_are_read_without_thought(text: str, line: str | None, whole: str | None) -> None:
+    assert (extract(text, "line"), extract(text, "whole")) == (line, whole)
+
+
+def test_the_public_box_is_the_last_outermost_one_in_linear_time() -> None:
+    for text, found in (("\\boxed{a} \\boxed{b \\boxed{5}} \\boxed{", "b \\boxed{5}"), ("\\boxed{3}" * 11_000, "3"),
+                        ("\\boxed{" * 12_000, None), ("\\boxed{" * 9_000 + "}" * 9_000, None)):  # fmt: skip
+        started = time.process_time()
+        public = public_text(Completion([1], text, "stop"), "boxed")
+        assert time.process_time() - started < 1.0
+        assert public == found or (found is None and (public is None or public.startswith("\\boxed{")))

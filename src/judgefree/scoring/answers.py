@@ -54,13 +54,15 @@ def final_answer(completion: Completion, where: Where) -> str | None:
 
 def public_text(completion: Completion, where: Where) -> str | None:
     """What others may see of a completion: `final_answer` of what is said after thought. Of nested boxes it is the
-    outermost, for a problem in words may hold a box of its own; the last one that closes."""
-    said = replace(completion, text=split_thought(completion.text)[1])
+    outermost, for a problem in words may hold a box of its own; the last one that closes. Time is linear in the text."""
+    said = split_thought(completion.text)[1]
     if where != "boxed":
-        return final_answer(said, where)
-    closed = [(start, end) for start, end in _boxes(said.text) if end is not None]
-    outermost = [one for one in closed if not any(a < one[0] and one[1] < b for a, b in closed)]
-    return _content(said.text, max(outermost, default=None))
+        return final_answer(replace(completion, text=said), where)
+    last: tuple[int, int] | None = None
+    for start, end in _boxes(said):  # by their beginning
+        if end is not None and (last is None or start > last[1]):
+            last = start, end
+    return _content(said, last)
 
 
 def extract(text: str, where: Where) -> str | None:
@@ -71,9 +73,12 @@ def extract(text: str, where: Where) -> str | None:
     alone: if it never closes or is empty there is no answer, and an earlier one is not taken in its place. After the
     first closed answer, a line that opens a further question (`Question:`, `Problem 2.`, `Q:`, `User:` ...) ends the
     text, so a run-on continuation is not graded. Of texts instead of values: line, all that follows the first line
-    that begins with `Answer:`, bold or not, the rest of that line included; whole, the completion as it is.
+    that begins with `Answer:`, bold or not, the rest of that line included; whole, the completion; both without
+    its thought (thought.py).
     Time is linear in the text.
     """
+    if where in ("line", "whole"):
+        text = split_thought(text)[1]
     if where == "whole":
         return text.strip() or None
     if where == "line":
