@@ -92,11 +92,12 @@ class Demonstrations(Strict):
     right: Share
     slip: Share
     skip: Share
+    extra: Share | None = None
 
     @model_validator(mode="after")
     def _sum(self) -> "Demonstrations":
-        if self.right + self.slip + self.skip > 1:
-            raise ValueError("right + slip + skip is more than 1; lower one of them")
+        if self.right + self.slip + self.skip + (self.extra or 0.0) > 1:
+            raise ValueError("right + slip + skip + extra is more than 1; lower one of them")
         return self
 
 

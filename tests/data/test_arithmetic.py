@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from judgefree.config_data import ArithmeticData, Quality
 from judgefree.data import arithmetic
@@ -152,7 +153,7 @@ def test_faulty_demonstrations_have_exactly_their_fault(problem, seed):
     start, moves, top = problem
     made = {
         kind: read(arithmetic.demonstration(start, moves, kind, random.Random(seed), top))
-        for kind in ("right", "slip", "skip", "guess")
+        for kind in ("right", "slip", "skip", "extra", "guess")
     }
     assert made["right"] == read(arithmetic.solution(start, moves))
     for steps, answer in made.values():
@@ -167,7 +168,32 @@ def test_faulty_demonstrations_have_exactly_their_fault(problem, seed):
     assert all(true(step) for step in steps)
     left_out = Counter(moves) - Counter(right if sign == "+" else -right for _, sign, right, _ in steps)
     assert left_out.total() == 1 and answer == start + sum(moves) - next(left_out.elements())
+    steps, answer = made["extra"]
+    assert steps[:-1] == made["right"][0] and true(steps[-1]) and answer != start + sum(moves)
     assert made["guess"][0] == []
+
+
+def test_an_extra_step_worked_out_by_hand():
+    # 0 .. 3, from 1 + 2 = 3 there is only down.
+    texts = {arithmetic.demonstration(1, [2], "extra", random.Random(seed), 3) for seed in range(50)}
+    assert texts == {f"1 + 2 = 3\n3 - {down} = {3 - down}\n#### {3 - down}" for down in (1, 2, 3)}
+
+
+def test_extra_steps_take_their_share_and_leave_the_questions_as_they_are():
+    shares = {"right": 0.4, "slip": 0.0, "skip": 0.1}
+    without, some = (
+        arithmetic.rows(settings(train=1500, validation=1, test=1, demonstrations={**shares, **more}))["train"]
+        for more in ({}, {"extra": 0.3})
+    )
+    assert [row["question"] for row in without] == [row["question"] for row in some]
+    longer = sum(row["demonstration"].count("\n") > row["solution"].count("\n") for row in some)
+    assert longer / 1500 == pytest.approx(0.3, abs=0.05)
+    assert not any(row["demonstration"].count("\n") > row["solution"].count("\n") for row in without)
+
+
+def test_shares_beyond_one_are_refused():
+    with pytest.raises(ValidationError, match=r"right \+ slip \+ skip \+ extra is more than 1"):
+        settings(demonstrations={"right": 0.5, "slip": 0.1, "skip": 0.2, "extra": 0.3})
 
 
 def test_a_slip_and_its_way_worked_out_by_hand():

@@ -15,7 +15,7 @@ from judgefree.config_data import ArithmeticData, Flattery
 from judgefree.data.generated import MARKER, NEAR_MISS, unseen
 from judgefree.episodes import stream_seed
 
-Kind = Literal["right", "slip", "skip", "guess"]
+Kind = Literal["right", "slip", "skip", "extra", "guess"]
 
 
 @dataclass(frozen=True)
@@ -98,14 +98,16 @@ def solution(start: int, moves: Sequence[int]) -> str:
 
 
 def demonstration(start: int, moves: Sequence[int], kind: Kind, rng: random.Random, max_value: int) -> str:
-    """A text to imitate: `right`; a `slip` in one step that is carried on; a `skip` of one step; or a `guess` of any
-    value without steps. All values stay within 0 to max_value."""
+    """A text to imitate: `right`; a `slip` in one step that is carried on; a `skip` of one step; an `extra` step
+    at the end; or a `guess` of any value without steps. All values stay within 0 to max_value."""
     values = list(accumulate(moves, initial=start))
     if kind == "slip":
         return _written(rng.choice(_slips(values, max_value)), moves)
     if kind == "skip":
         shorter = [[*moves[:i], *moves[i + 1 :]] for i in range(len(moves))]
         return solution(start, rng.choice([rest for rest in shorter if _inside(start, rest, max_value)]))
+    if kind == "extra":
+        return solution(start, [*moves, _move(values[-1], rng, max_value)])
     if kind == "guess":
         return f"{MARKER} {rng.randint(0, max_value)}"
     return _written(values, moves)
@@ -191,10 +193,15 @@ def _numbers(rng: random.Random, steps: int, max_value: int) -> tuple[int, list[
     value = start = rng.randint(2, max_value)
     moves = []
     for _ in range(steps):
-        sign = rng.choice([s for s, room in ((1, max_value - value), (-1, value)) if room > 0])
-        moves.append(sign * rng.randint(1, max_value - value if sign > 0 else value))
+        moves.append(_move(value, rng, max_value))
         value += moves[-1]
     return start, moves
+
+
+def _move(value: int, rng: random.Random, max_value: int) -> int:
+    """A change of at least 1, up or down, that stays in range."""
+    sign = rng.choice([s for s, room in ((1, max_value - value), (-1, value)) if room > 0])
+    return sign * rng.randint(1, max_value - value if sign > 0 else value)
 
 
 def _chain(start: int, moves: Sequence[int]) -> str:
@@ -214,8 +221,8 @@ def _story(rng: random.Random, start: int, moves: Sequence[int]) -> str:
 
 def _kind(settings: ArithmeticData, rng: random.Random) -> Kind:
     shares = settings.demonstrations
-    weights = [shares.right, shares.slip, shares.skip]
-    kinds: list[Kind] = ["right", "slip", "skip", "guess"]
+    weights = [shares.right, shares.slip, shares.skip, shares.extra or 0.0]
+    kinds: list[Kind] = ["right", "slip", "skip", "extra", "guess"]
     return rng.choices(kinds, [*weights, max(0.0, 1 - sum(weights))])[0]
 
 
