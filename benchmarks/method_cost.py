@@ -1,6 +1,6 @@
 """What a method costs beside another: seconds a rollout by part, on the same weights, in one process.
 
-    python benchmarks/method_cost.py PROJECT RUN [RUN ...] [--rollouts N] [--threads N]
+    python benchmarks/method_cost.py PROJECT RUN [RUN ...] [--rollouts N] [--threads N] [--account]
 
 PROJECT is a folder with resolved settings, data and start models, such as `.work/reproduce` after `make reproduce` or a
 profile's folder after `dvc repro`; nothing in it is changed. Every run plays and learns N rollouts with its own settings but
@@ -9,17 +9,27 @@ a learning rate that moves no weight, so each has the same work every time. Runs
 Parts: sampling; scoring (old and reference log-probs, self-certainty); the method's own part (everything else in
 `Method.play`: prompts, grading, memory, advantages, records); update (batches, forward, backward, optimizer). Figures are
 medians without each run's first rollout; the ratio is to the first run named.
+
+--account adds what each run needs in a process of its own, for two rollouts: floating-point operations of the second one
+(PyTorch's counter: matrix products and attention), the bytes of all tensors that are held between rollouts (weights and
+optimizer moments; gradients are not), and the peak of the process's memory.
 """
 
 import argparse
+import gc
+import resource
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoTokenizer, PrinterCallback, TrainerCallback
 
 from judgefree import methods
@@ -114,12 +124,49 @@ class Course:
         return statistics.median(rollout.get(part, 0.0) for rollout in self.rollouts[1:])
 
 
+@dataclass(frozen=True)
+class Account:
+    """flops: of one rollout and its updates; held: bytes of tensors between rollouts; peak: bytes of the process."""
+
+    flops: int
+    held: int
+    peak: int
+
+
+def account(project: Path, name: str, threads: int) -> Account:
+    """Of one run, in this process, which must not have done anything else."""
+    torch.set_num_threads(threads)
+    job = read_job(name, project)
+    with tempfile.TemporaryDirectory() as folder, Grader(job.grading["workers"], job.grading["timeout_s"]) as grader:
+        course = Course(job, grader, Path(folder))
+        course.play()
+        with FlopCounterMode(display=False) as counter:
+            course.play()
+        gc.collect()
+        tensors = [one for one in gc.get_objects() if isinstance(one, torch.Tensor)]
+        storages = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in tensors}
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return Account(counter.get_total_flops(), sum(storages.values()), peak)
+
+
+def accounts(project: Path, names: list[str], threads: int) -> list[Account]:
+    """One process after the other."""
+    found = []
+    for name in names:
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            found.append(pool.submit(account, project, name, threads).result())
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("project", type=Path)
     parser.add_argument("runs", nargs="+")
     parser.add_argument("--rollouts", type=int, default=8, help="of each run, the first not counted (default: 8)")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument(
+        "--account", action="store_true", help="also operations, bytes held and peak memory of each run"
+    )
     options = parser.parse_args()
     if options.rollouts < 2:
         parser.error("--rollouts: the first is not counted, so 2 or more")
@@ -139,6 +186,14 @@ def main() -> None:
         print(f"{course.job.name}: {1000 * course.median('whole'):.0f} ms a rollout ({parts}); {rows:g} rows with a "
               f"gradient, {course.job.training.updates_per_rollout} updates; own part {share:.1%}; "
               f"{ratio:.2f} times {courses[0].job.name}")  # fmt: skip
+    if options.account:
+        del courses
+        counted = accounts(options.project, options.runs, options.threads)
+        for name, one in zip(options.runs, counted, strict=True):
+            first = counted[0]
+            print(f"{name}: {one.flops / 1e12:.3f} TFLOP a rollout ({one.flops / first.flops:.2f} times), "
+                  f"{one.held / 2**30:.2f} GiB held between rollouts ({one.held / first.held:.2f} times), "
+                  f"peak {one.peak / 2**30:.2f} GiB ({one.peak / first.peak:.2f} times)")  # fmt: skip
 
 
 if __name__ == "__main__":
