@@ -175,10 +175,15 @@ def stage(work: Path, *command: str) -> None:
     log = work / "logs" / f"{'-'.join(command)}.log"
     log.parent.mkdir(exist_ok=True)
     with log.open("wb") as file:
-        done = subprocess.run([sys.executable, "-m", "judgefree", *command], cwd=work, stdout=file,
-                              stderr=subprocess.STDOUT, check=False)  # fmt: skip
-    if done.returncode:
-        raise JudgefreeError(f"`judgefree {' '.join(command)}` ended with {done.returncode}", f"see {log}, then repeat")
+        running = subprocess.Popen([sys.executable, "-m", "judgefree", *command], cwd=work, stdout=file,
+                                   stderr=subprocess.STDOUT)  # fmt: skip
+        try:
+            code = running.wait()
+        except KeyboardInterrupt:  # the stage was told too (`subprocess.run` would kill it): it saves what it has
+            running.wait()
+            raise
+    if code:
+        raise JudgefreeError(f"`judgefree {' '.join(command)}` ended with {code}", f"see {log}, then repeat")
 
 
 if __name__ == "__main__":
