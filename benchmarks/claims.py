@@ -209,6 +209,7 @@ def spyrl_claims(runs: Mapping[str, Mapping[int, Played]]) -> list[Claim]:
     for arm, schedule in {
         "spyrl": "thresholds of this world",
         "spyrl-paper-schedule": "the paper's thresholds",
+        "spyrl-detection": "writers stay as they are",
     }.items():
         if told(runs, arm):
             found = over_seeds(rises([run.detectors for run in runs[arm].values()]))
@@ -226,7 +227,8 @@ def spyrl_claims(runs: Mapping[str, Mapping[int, Played]]) -> list[Claim]:
         "spyrl-no-baseline": "Without role baselines SpyRL ends lower",
         "spyrl-joint": "With both sides learning at once SpyRL ends lower",
         "spyrl-performing": "With rewards for writing alone SpyRL ends lower",
+        "spyrl-detection": "With rewards for votes alone SpyRL ends lower",
         "spyrl-no-spy": "With nothing hidden from anybody SpyRL ends lower",
-        "spyrl-3-players": "With three players instead of five (lists of three are new to its base) SpyRL ends lower",
+        "spyrl-3-players": "With three players instead of five SpyRL ends lower",
     }
     return claims + above(runs, "spyrl", others, lambda run: run.test["rouge_l"])

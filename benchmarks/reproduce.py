@@ -32,7 +32,7 @@ SAVE_PROFILE = ROOT / "profiles" / "reproduce-save.yaml"
 MAIN_SEEDS, OTHER_SEEDS = 5, 3
 MAIN_ARMS = (
     "grpo", "intuitor", "cluster", "multi", "multi-kl-cov", "rlvr-orders", "srrl", "spyrl", "spyrl-no-baseline",
-    "spyrl-joint", "spyrl-performing", "spyrl-no-spy", "spyrl-3-players", "spyrl-paper-schedule",
+    "spyrl-joint", "spyrl-performing", "spyrl-detection", "spyrl-no-spy", "spyrl-3-players", "spyrl-paper-schedule",
 )  # fmt: skip
 
 
