@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset
-from transformers import PrinterCallback
+from transformers import PrinterCallback, TrainerCallback
 from transformers.utils import logging as hf_logging
 from trl import RewardConfig, RewardTrainer
 
@@ -36,12 +36,13 @@ from judgefree.reward_model.model import (
 from judgefree.reward_model.pairs import PAIRS, Pair, load_pairs
 from judgefree.reward_training.values import fit_values, sample_policy
 from judgefree.training.lock import alone_in
+from judgefree.training.progress import Progress
 
 hf_logging.disable_progress_bar()
 PACKAGE = Path(__file__).parents[1]
 CODE = (
     "data/splits.py", "data/tables.py", "episodes.py", "evaluation/loading.py", "files.py", "prompting.py", "reward_model",
-    "reward_training", "sampling", "training/lock.py",
+    "reward_training", "sampling", "training/lock.py", "training/progress.py",
 )  # fmt: skip
 
 
@@ -125,6 +126,7 @@ def train_pairs(job: Job) -> dict[str, Any]:
             args=arguments(job, training),
             processing_class=tokenizer,
             train_dataset=Dataset.from_dict(rows),
+            callbacks=[Shown(job.name)],
         )
         trainer.remove_callback(PrinterCallback)
         trainer.train()
@@ -134,6 +136,23 @@ def train_pairs(job: Job) -> dict[str, Any]:
     save_reward_model(model, folder)
     seal(folder, facts)
     return facts
+
+
+class Shown(TrainerCallback):
+    """The progress of stage 1, and its last logged loss."""
+
+    def __init__(self, name: str) -> None:
+        self.progress = Progress(f"{name}: pairs", lambda: 0)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.progress.start(state.global_step, state.max_steps)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        losses = [row["loss"] for row in state.log_history if "loss" in row]
+        self.progress.update(state.global_step, {"loss": losses[-1]} if losses else {})
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.progress.stop()
 
 
 def encoded_pairs(model: ValueAnchoredRewardModel, pairs: list[Pair]) -> tuple[dict[str, list[list[int]]], float]:
