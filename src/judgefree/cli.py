@@ -234,16 +234,16 @@ def transcript(
 
 @app.command()
 def reward_bench(
-    model: Annotated[str, typer.Argument(help="A model in models/, or a folder that holds one.")],
+    model: Annotated[str, typer.Argument(help="A model in models/ (a run's own reward model), or a folder.")],
 ) -> None:
     """Judge a reward model by the benchmarks of params.yaml; makes reports/reward-bench/MODEL.
 
-    Example: judgefree reward-bench reward
+    Example: judgefree reward-bench judge
     """
     from judgefree.reward_benchmarks.stage import TABLE, settings_of
     from judgefree.reward_benchmarks.stage import reward_bench as judge
 
-    settings, threads = settings_of(ROOT)
+    settings, threads = settings_of(model, ROOT)
     _threads({"threads": threads})
     report = judge(model, settings, threads, ROOT)
     print((report / TABLE).read_text(encoding="utf-8"), end="")

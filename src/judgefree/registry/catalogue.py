@@ -208,11 +208,11 @@ CATALOGUE = (
     _tokens("eval/*/sampled/length_right", "mean length of the right ones"),
     _tokens("eval/*/sampled/length_wrong", "mean length of the wrong ones"),
     # Reward benchmarks (docs/reward-benchmarks.md), one value per reward model.
-    Metric("benchmark/*/items", "items", 1, None, "items that were scored"),
-    Metric("benchmark/*/excluded", "rows", 0, None, "rows that the benchmark's rule leaves out, such as ties"),
-    _share("benchmark/*/coverage", "rows that are there among those published"),
-    _share("benchmark/*/truncated", "conversations cut to the reward model's length limit"),
-    *_benchmark("benchmark", "of the reward model"),
+    Metric("reward_bench/*/items", "items", 1, None, "items that were scored"),
+    Metric("reward_bench/*/excluded", "rows", 0, None, "rows that the benchmark's rule leaves out, such as ties"),
+    _share("reward_bench/*/coverage", "rows that are there among those published"),
+    _share("reward_bench/*/truncated", "conversations cut to the reward model's length limit"),
+    *_benchmark("reward_bench", "of the reward model"),
     *_benchmark("ruler/*", "of a ruler that does not read: length, length_short, random"),
     # A/B comparison, per suite and `opponent-by-judge`; of the judged rows, each in both orders.
     Metric("pairwise/*/*/items", "items", 0, None, "rows with an outcome"),
