@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 from pydantic import model_validator
 
-from judgefree.config import Count, Nothing, Seed, Strict
+from judgefree.config import Count, Nothing, Seed, Share, Strict
 from judgefree.pinned import require_commit
 
 HELD_OUT: Final = "held_out_pairs"
@@ -55,3 +55,20 @@ class RewardBenchmarks(Strict):
             if place.dataset is not None and (place.id or place.revision):
                 raise ValueError(f"sets.{name}: its pairs are those of {place.dataset}; remove id and revision")
         return self
+
+
+class RewardGates(Strict):
+    """When a reward model becomes champion of its data set (registry/reward_gate.py).
+
+    rank_by: the set of reward_benchmarks by which the candidate is chosen and compared, prompt by prompt; margin: how far
+    above zero the lower bound of the difference must lie; min_items: prompts of that set; max_fall: by how much the score
+    of any other benchmark may fall.
+    """
+
+    rank_by: Literal[
+        "held_out_pairs", "reward_bench", "reward_bench_2", "rm_bench", "ppe_preference", "judge_bench",
+        "judge_bench_claude", "llmbar", "xstest",
+    ]  # fmt: skip
+    margin: Share
+    min_items: Count
+    max_fall: Share

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from judgefree.config_data import (
 )
 from judgefree.config_judges import JudgeSettings, Pair, PolicyJudge, RewardModelJudge
 from judgefree.config_reward_models import RewardModelSettings
-from judgefree.config_rewards import HELD_OUT, RewardBenchmarks
+from judgefree.config_rewards import HELD_OUT, RewardBenchmarks, RewardGates
 from judgefree.errors import JudgefreeError
 from judgefree.files import sha256_file
 from judgefree.refusals import refusals
@@ -51,6 +51,7 @@ class Params(Strict):
     reward_benchmarks: RewardBenchmarks | None = None
     alpaca_eval: AlpacaEval | None = None
     arena_hard: ArenaHard | None = None
+    reward_gates: RewardGates | None = None
     reward_models: dict[str, RewardModelSettings] = {}
     save_runs: list[str] = []  # names; their settings stand among `runs`
 
@@ -117,7 +118,7 @@ class Params(Strict):
                 raise ValueError(f"runs.{name}: a run {'with' if given else 'without'} options.reward_model stands in "
                                  f"the section {'save_runs' if given else 'runs'}; move it there")  # fmt: skip
             if given is not None:
-                _known(f"save_runs.{name}.options.reward_model", str(given), dict.fromkeys(known - {name}))
+                _known(f"save_runs.{name}.options.reward_model", str(given), known - {name})
         for name, settings in self.reward_models.items():
             if name in self.runs or name in self.bases:
                 raise ValueError(f"reward_models.{name}: is the name of another model; all live in models/, rename one")
@@ -162,10 +163,12 @@ class Params(Strict):
                     raise ValueError(f"{section}.prompts is given exactly when the judge reads; add or remove it")
         if judged := self.reward_benchmarks:
             for model in judged.models:
-                _known("reward_benchmarks.models", model, dict.fromkeys([*self.reward_models, *self.save_runs]))
+                _known("reward_benchmarks.models", model, [*self.reward_models, *self.save_runs])
             if (place := judged.sets.get(HELD_OUT)) and place.dataset:
                 _known(key := f"reward_benchmarks.sets.{HELD_OUT}.dataset", place.dataset, self.data)
                 self._has_pairs(key, place.dataset)
+        if self.reward_gates:
+            _known("reward_gates.rank_by", self.reward_gates.rank_by, judged.sets if judged else [])
 
     def _arms(self) -> None:
         """Runs of one arm are pooled over seeds, so nothing else may differ between them, nor between their starts."""
@@ -385,7 +388,7 @@ def read_judge_texts(root: Path, prompts: str | Mapping[str, str], key: str) -> 
     return {category: read_texts(root, file, f"{key}.{category}") for category, file in prompts.items()}
 
 
-def _known(path: str, name: str, among: Mapping[str, Any]) -> None:
+def _known(path: str, name: str, among: Collection[str]) -> None:
     if name not in among:
         close = difflib.get_close_matches(name, among, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(among)) or 'none'}"

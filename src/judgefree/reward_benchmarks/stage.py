@@ -79,14 +79,17 @@ def judged_sha256(files: Mapping[str, Any]) -> str:
 def judge(name: str, folder: Path, content: str, settings: RewardBenchmarks, threads: int, root: Path) -> Path:
     """A finished report below .work on the reward model in `folder`, whose content has this sha256: metrics.json, table.md,
     <benchmark>.parquet, manifest.json. Raises JudgefreeError as `reward_bench`."""
-    facts = {
-        "model_sha256": content,
-        "settings": settings.model_dump(mode="json", exclude_none=True, exclude={"sets", "models"}),
-        "threads": threads,
-        "code_sha256": code_hash(_SOURCE / part for part in _CODE),
-    }
+    made = conditions(settings, threads)
+    facts = {"model_sha256": content, **{name: value for name, value in made.items() if name != "sets"}}
     sealed, sources = _score_all(name, folder, settings, threads, facts, root)
-    return _report(name, {**facts, "sources": sources}, sealed, root)
+    return _report(name, {**facts, "sets": made["sets"], "sources": sources}, sealed, root)
+
+
+def conditions(settings: RewardBenchmarks, threads: int) -> dict[str, Any]:
+    """What all reports that can be compared have in common, as their manifests say it; the rows of the sets apart."""
+    plain = settings.model_dump(mode="json", exclude_none=True, exclude={"models"})
+    return {"sets": plain.pop("sets"), "settings": plain, "threads": threads,
+            "code_sha256": code_hash(_SOURCE / part for part in _CODE)}  # fmt: skip
 
 
 def _score_all(
