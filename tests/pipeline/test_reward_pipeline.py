@@ -42,24 +42,25 @@ def settings(root: Path, steps: int = 40, **judged: Any) -> None:
     judge = {"start_from": "warmup", "dataset": "arithmetic", "seed": 0, "device": "cpu", "precision": "fp32",
              "max_tokens": 64, "batch_tokens": 4096, "training": training, "value_fit": fit}  # fmt: skip
     save = {"method": "save", "dataset": "arithmetic", "start_from": "warmup", "seed": 0, "select": "last",
-            "suites": ["arithmetic"], "options": SAVE, "training": {"steps": 4, "sampling": SAMPLING}}  # fmt: skip
+            "suites": [], "options": SAVE, "training": {"steps": 4, "sampling": SAMPLING}}  # fmt: skip
     write_params(
         root,
         **{
-            "bases.tiny": {"words": ["sure"], "hidden_size": 32, "intermediate_size": 64, "heads": 4},
+            "bases.tiny": {"words": ["sure"], "hidden_size": 32, "intermediate_size": 64, "heads": 4, "suites": []},
+            "runs.warmup": {"suites": []},
             "data.arithmetic": {
                 "train": 200, "validation": 20, "test": 30, "templates": ["chain"],
                 "pairs": {"train": 300, "validation": 150},
                 "demonstrations": {"right": 0.5, "slip": 0.25, "skip": 0.0},
                 "flattery": {"word": "sure", "right": 0.0, "wrong": 1.0, "most": 1},
             },
-            "runs": {},
         },
     )  # fmt: skip
     yaml = YAML(typ="safe", pure=True)
     params = yaml.load((root / "params.yaml").read_text())
     del params["runs"]["rlvr"]
     params |= {
+        "suites": {},
         "reward_models": {"judge": judge}, "save_runs": {"save": save}, "reward_benchmarks": {**JUDGED, **judged},
         "reward_gates": {"rank_by": "held_out_pairs", "margin": 0.0, "min_items": 100, "max_fall": 0.05},
     }  # fmt: skip
@@ -69,7 +70,7 @@ def settings(root: Path, steps: int = 40, **judged: Any) -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The whole project, made by `dvc repro`, and its first night at the registry."""
+    """The whole project, made by `dvc repro`."""
     root = copy_checkout(tmp_path_factory.mktemp("rewards"))
     settings(root)
     command(root, "dvc", "repro")
@@ -85,53 +86,49 @@ def aliases(root: Path) -> tuple[int | None, int | None]:
     return alias_of(store, NAME, CHAMPION), alias_of(store, NAME, CHALLENGER)
 
 
-def test_nights_of_a_reward_model(built: Path) -> None:
+def register(root: Path) -> str:
+    return command(root, "judgefree", "register", "arithmetic").stdout
+
+
+def test_the_first_night(built: Path) -> None:
+    """All of it is made by the graph, once; better than every ruler, the reward model is champion under its own name."""
     again = command(built, "dvc", "repro").stdout
     assert "Data and pipelines are up to date." in again and "Running stage" not in again
     assert {"reward_model@judge", "train_save@save"} <= set(stages(built, "train"))
-    order = stages(built, "evaluate")
-    assert {"reward_bench@judge", "reward_bench@save"} <= set(order)
-
-    # the first night: better than every ruler
-    told = command(built, "judgefree", "register", "arithmetic").stdout
-    assert "## arithmetic: " in told and f"## {NAME}: PROMOTE" in told, told
+    assert {"reward_bench@judge", "reward_bench@save"} <= set(stages(built, "evaluate"))
+    told = register(built)
+    assert told.startswith(f"## {NAME}: PROMOTE"), told
     assert aliases(built) == (1, None)
     store = open_store(built)
     version = store.client.get_model_version(NAME, "1")
-    champion = version.tags["judgefree.name"]
-    first = outcomes(built, champion)
-    assert (
-        first["outcome"].mean() > first[["outcome_length", "outcome_length_short", "outcome_random"]].mean().max() + 0.1
-    )
+    judged = outcomes(built, version.tags["judgefree.name"])
+    assert judged["outcome"].mean() > judged[["outcome_length", "outcome_length_short", "outcome_random"]].mean().max()
     shown = store.client.get_run(version.run_id).data.metrics
-    assert shown["reward_bench/held_out_pairs/overall"] == pytest.approx(first["outcome"].mean())
-    assert shown["ruler/length/held_out_pairs/overall"] == pytest.approx(first["outcome_length"].mean())
-    loads_as_it_was_judged(built, first)
+    assert shown["reward_bench/held_out_pairs/overall"] == pytest.approx(judged["outcome"].mean())
+    assert shown["ruler/length/held_out_pairs/overall"] == pytest.approx(judged["outcome_length"].mean())
+    loads_as_it_was_judged(built, judged)
     assert not [finding for finding in examine(built) if finding.fault]
 
-    # the second: hardly trained, other batches, so the champion is judged again from its version
-    settings(built, steps=1, tokens_per_batch=2048)
-    command(built, "dvc", "repro")
-    assert command(built, "judgefree", "register", "arithmetic", "--only", "reward-models").stdout.startswith(
-        f"## {NAME}: REJECT"
-    )
+
+def test_the_second_night(built: Path) -> None:
+    """Hardly trained, the next is not promoted. It was scored in other batches, so the champion, which is in the registry
+    alone, is scored in them too, with the same outcome; rolled back, it has no successor."""
+    version = open_store(built).client.get_model_version(NAME, "1")
+    first = outcomes(built, version.tags["judgefree.name"])["outcome"].mean()
+    settings(built, steps=1, tokens_per_batch=2048, models={"judge": {}})
+    command(built, "dvc", "repro", "reward_bench@judge")
+    assert outcomes(built, "judge")["outcome"].mean() < first
+    told = register(built)
+    assert told.startswith(f"## {NAME}: REJECT"), told
     assert aliases(built) == (1, None)
+    store = open_store(built)
     worse = store.client.get_model_version(NAME, "2")
     place = f"{store.client.get_run(worse.run_id).info.artifact_uri}/registry/{NAME}"
     ledger = mlflow.artifacts.load_dict(f"{place}/champion-version-1.json")
-    assert ledger["judgement"]["scores"][1] == pytest.approx(first["outcome"].mean())
+    assert ledger["judgement"]["scores"][1] == pytest.approx(first)
     kept = model_folder(store, version) / "evaluation" / "reward-bench" / "manifest.json"
     assert read_json(kept)["settings"]["tokens_per_batch"] == 2048
-
-    # the first settings again: nothing is trained anew, the champion is known by its content; then it is rolled back
-    settings(built)
-    assert "Running stage 'reward_model@judge'" not in command(built, "dvc", "repro").stdout
-    told = command(built, "judgefree", "register", "arithmetic", "--only", "reward-models").stdout
-    assert f"## {NAME}: HOLD" in told and "it is the champion already" in told
     assert "has no champion now" in command(built, "judgefree", "rollback", NAME).stdout
-    assert (
-        "it was rolled back" in command(built, "judgefree", "register", "arithmetic", "--only", "reward-models").stdout
-    )
     assert aliases(built) == (None, None)
 
 

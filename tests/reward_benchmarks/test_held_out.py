@@ -11,6 +11,7 @@ from judgefree.config_rewards import Place, RewardBenchmarks
 from judgefree.data.tables import write_parquet
 from judgefree.errors import JudgefreeError
 from judgefree.params import parse_params, resolve
+from judgefree.registry.kinds import registered
 from judgefree.reward_benchmarks.rulers import length
 from judgefree.reward_benchmarks.run import run_benchmarks
 from judgefree.reward_model.pairs import PAIRS, SCHEMA
@@ -68,6 +69,15 @@ def settings(**changes: Any) -> dict[str, Any]:
             "options": {"reward_model": "judge", "update": "frozen", "batch_tokens": 2000}}  # fmt: skip
     judged = {**SECTION, "models": {"judge": {}, "save": {}}} | changes
     return raw | {"reward_models": {"judge": judge}, "save_runs": {"save": save}, "reward_benchmarks": judged}
+
+
+def test_reward_models_are_registered_where_there_are_gates_for_them() -> None:
+    assert registered(parse_params(settings(), "params.yaml")) == [("policies", "arithmetic")]
+    gates = {"rank_by": "held_out_pairs", "margin": 0.0, "min_items": 1, "max_fall": 0.0}
+    gated = parse_params(settings() | {"reward_gates": gates}, "params.yaml")
+    assert registered(gated) == [("policies", "arithmetic"), ("reward-models", "pairs")]
+    with pytest.raises(JudgefreeError, match="reward_gates.rank_by: unknown name 'llmbar'; known: held_out_pairs"):
+        parse_params(settings() | {"reward_gates": {**gates, "rank_by": "llmbar"}}, "params.yaml")
 
 
 def test_each_judged_model_has_settings_of_its_own() -> None:
