@@ -1,5 +1,5 @@
-"""Log all runs in MLflow, then let each task's best run try to become champion; the gate decides. A task that cannot be
-decided on keeps no other from its verdict."""
+"""Log all runs in MLflow, then let each task's best run, and its best reward model, try to become champion; the gates
+decide. A task that cannot be decided on keeps no other from its verdict."""
 
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from prefect.states import State
 
 from flows.project import main, project, skip
 from judgefree.params import load_params
+from judgefree.registry.kinds import registered
 from tasks.lock import ProjectBusy
 from tasks.registry import register_task, sync_runs
 from tasks.stage import StageFailed, options
@@ -21,11 +22,10 @@ def register(root: str = ".") -> State[Any] | None:
             limits = (pipeline.timeout_s.registry, pipeline.grace_s)
             sync_runs.with_options(**options(pipeline))(root, *limits)
             params = load_params(Path(root) / "params.yaml")
-            tested = {suite.dataset for suite in params.suites.values()}
             failed = []
-            for dataset in sorted({run.dataset for run in params.runs.values()} & tested):
+            for kind, dataset in registered(params):
                 try:
-                    register_task.with_options(**options(pipeline))(dataset, root, *limits)
+                    register_task.with_options(**options(pipeline))(dataset, kind, root, *limits)
                 except StageFailed as error:
                     failed.append(str(error))
             if failed:

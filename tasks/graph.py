@@ -9,7 +9,9 @@ from dvc.repo import Repo
 from judgefree.errors import JudgefreeError
 
 PREPARE = ("resolve", "base", "prepare")
-EVALUATE = ("pin", "evaluate_base", "evaluate", "evaluate_save", "pairwise", "alpaca_eval", "arena_hard", "compare")
+EVALUATE = (
+    "pin", "evaluate_base", "evaluate", "evaluate_save", "pairwise", "alpaca_eval", "arena_hard", "reward_bench", "compare",
+)  # fmt: skip
 
 
 def kind_of(stage: str) -> str:

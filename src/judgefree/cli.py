@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -234,16 +234,16 @@ def transcript(
 
 @app.command()
 def reward_bench(
-    model: Annotated[str, typer.Argument(help="A model in models/, or a folder that holds one.")],
+    model: Annotated[str, typer.Argument(help="A model in models/ (a run's own reward model), or a folder.")],
 ) -> None:
     """Judge a reward model by the benchmarks of params.yaml; makes reports/reward-bench/MODEL.
 
-    Example: judgefree reward-bench reward
+    Example: judgefree reward-bench judge
     """
     from judgefree.reward_benchmarks.stage import TABLE, settings_of
     from judgefree.reward_benchmarks.stage import reward_bench as judge
 
-    settings, threads = settings_of(ROOT)
+    settings, threads = settings_of(model, ROOT)
     _threads({"threads": threads})
     report = judge(model, settings, threads, ROOT)
     print((report / TABLE).read_text(encoding="utf-8"), end="")
@@ -264,24 +264,33 @@ def sync() -> None:
 
 @app.command()
 def register(
-    task: Annotated[str, typer.Argument(help="A data set that runs of params.yaml train on.")],
-    ledger: Annotated[Path | None, typer.Option("--ledger", help="Write the verdict to this file too.")] = None,
+    task: Annotated[str, typer.Argument(help="A data set that runs or judged reward models are trained on.")],
+    ledger: Annotated[Path | None, typer.Option("--ledger", help="Write the verdicts to this file too.")] = None,
+    only: Annotated[
+        Literal["policies", "reward-models"] | None,
+        typer.Option("--only", help="One of both, where the task has both."),
+    ] = None,
 ) -> None:
-    """Register the best run of a task, and make it champion if the gates of params.yaml let it.
+    """Register the best run of a task, and make it champion if the gates of params.yaml let it. Where params.yaml has
+    reward_gates, the best reward model judged by reward_benchmarks as well, as TASK-reward-model.
 
     Example: judgefree register arithmetic
     """
     from judgefree.files import write_atomic
-    from judgefree.registry.register import register as register_task
+    from judgefree.registry.register import register_task
 
-    verdict = register_task(ROOT, task).markdown()
-    print(verdict, end="")
-    if ledger:
-        write_atomic(ledger, verdict)
+    verdicts = []
+    for verdict in register_task(ROOT, task, only):
+        verdicts.append(verdict.markdown())
+        print(verdicts[-1], end="", flush=True)
+        if ledger:
+            write_atomic(ledger, "\n".join(verdicts))
 
 
 @app.command()
-def rollback(task: Annotated[str, typer.Argument(help="A data set whose champion is to go.")]) -> None:
+def rollback(
+    task: Annotated[str, typer.Argument(help="A data set whose champion is to go, or DATA-reward-model.")],
+) -> None:
     """Give the alias champion back to the version that had it before; after the first promotion, take it away.
 
     Example: judgefree rollback arithmetic

@@ -24,6 +24,10 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
+class Nothing(Strict):
+    """Of an entry that is its name alone, such as a model of a benchmark."""
+
+
 # -------------------------------------------------------------------------------------------------------- prompts
 
 

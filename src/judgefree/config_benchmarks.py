@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from judgefree.config import Count, Positive, Seed, Share, Strict
+from judgefree.config import Count, Nothing, Positive, Seed, Share, Strict
 from judgefree.pinned import require_commit
 
 
@@ -30,10 +30,6 @@ class Generation(Strict):
         if self.system and not self.chat:
             raise ValueError("a system text needs the chat template; set chat: true or remove it")
         return self
-
-
-class Nothing(Strict):
-    """A model of a benchmark has no settings of its own."""
 
 
 class _Benchmark(Strict):

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,19 @@ from pydantic import ValidationError, model_validator
 
 from judgefree.config import Compare, Count, Gates, Grading, Pipeline, PromptFormat, Run, Strict, Suite, Training
 from judgefree.config_benchmarks import AlpacaEval, ArenaHard
-from judgefree.config_data import ArithmeticData, Base, Data, Generated, MawpsData, PreferenceData, ScratchBase
+from judgefree.config_data import (
+    ArithmeticData,
+    Base,
+    Data,
+    Generated,
+    MawpsData,
+    PreferenceData,
+    ScratchBase,
+    require_vocabulary,
+)
 from judgefree.config_judges import JudgeSettings, Pair, PolicyJudge, RewardModelJudge
 from judgefree.config_reward_models import RewardModelSettings
-from judgefree.config_rewards import RewardBenchmarks
+from judgefree.config_rewards import HELD_OUT, RewardBenchmarks, RewardGates
 from judgefree.errors import JudgefreeError
 from judgefree.files import sha256_file
 from judgefree.refusals import refusals
@@ -42,6 +51,7 @@ class Params(Strict):
     reward_benchmarks: RewardBenchmarks | None = None
     alpaca_eval: AlpacaEval | None = None
     arena_hard: ArenaHard | None = None
+    reward_gates: RewardGates | None = None
     reward_models: dict[str, RewardModelSettings] = {}
     save_runs: list[str] = []  # names; their settings stand among `runs`
 
@@ -87,7 +97,7 @@ class Params(Strict):
         for name, run in self.runs.items():
             base, data = self.bases[self.ancestry(name)[-1]], self.data[run.dataset]
             if isinstance(base, ScratchBase) and isinstance(data, Generated):
-                _speaks(name, run.dataset, base, data)
+                require_vocabulary(name, run.dataset, base, data)
             if isinstance(data, MawpsData):
                 raise ValueError(f"runs.{name}.dataset: {run.dataset} has a test split only; train on another data set")
         self._rewarded()
@@ -108,7 +118,7 @@ class Params(Strict):
                 raise ValueError(f"runs.{name}: a run {'with' if given else 'without'} options.reward_model stands in "
                                  f"the section {'save_runs' if given else 'runs'}; move it there")  # fmt: skip
             if given is not None:
-                _known(f"save_runs.{name}.options.reward_model", str(given), dict.fromkeys(known - {name}))
+                _known(f"save_runs.{name}.options.reward_model", str(given), known - {name})
         for name, settings in self.reward_models.items():
             if name in self.runs or name in self.bases:
                 raise ValueError(f"reward_models.{name}: is the name of another model; all live in models/, rename one")
@@ -117,10 +127,13 @@ class Params(Strict):
             _known(f"reward_models.{name}.value_fit.policy", settings.value_fit.policy, policies)
             _known(f"reward_models.{name}.dataset", settings.dataset, self.data)
             _known(f"prompts.{settings.dataset}", settings.dataset, self.prompts)
-            data = self.data[settings.dataset]
-            if not isinstance(data, PreferenceData) and not (isinstance(data, ArithmeticData) and data.pairs):
-                raise ValueError(f"reward_models.{name}.dataset: {settings.dataset} has no preference pairs; give it a "
-                                 "section pairs, or use a data set of kind ultrafeedback or hh_rlhf")  # fmt: skip
+            self._has_pairs(f"reward_models.{name}.dataset", settings.dataset)
+
+    def _has_pairs(self, key: str, dataset: str) -> None:
+        data = self.data[dataset]
+        if not isinstance(data, PreferenceData) and not (isinstance(data, ArithmeticData) and data.pairs):
+            raise ValueError(f"{key}: {dataset} has no preference pairs; give it a section pairs, or use a data set of kind "
+                             "ultrafeedback or hh_rlhf")  # fmt: skip
 
     def _paired(self) -> None:
         """Pairs name what is there, and no two of them the same figure."""
@@ -148,6 +161,14 @@ class Params(Strict):
                     _known(f"{section}.models", model, {**self.bases, **self.runs})
                 if (not benchmark.prompts) != isinstance(self.judges[benchmark.judge], RewardModelJudge):
                     raise ValueError(f"{section}.prompts is given exactly when the judge reads; add or remove it")
+        if judged := self.reward_benchmarks:
+            for model in judged.models:
+                _known("reward_benchmarks.models", model, [*self.reward_models, *self.save_runs])
+            if (place := judged.sets.get(HELD_OUT)) and place.dataset:
+                _known(key := f"reward_benchmarks.sets.{HELD_OUT}.dataset", place.dataset, self.data)
+                self._has_pairs(key, place.dataset)
+        if self.reward_gates:
+            _known("reward_gates.rank_by", self.reward_gates.rank_by, judged.sets if judged else [])
 
     def _arms(self) -> None:
         """Runs of one arm are pooled over seeds, so nothing else may differ between them, nor between their starts."""
@@ -352,6 +373,10 @@ def resolve(params: Params, root: Path = Path()) -> dict[str, dict[str, Any]]:
             if prompts := benchmark.get("prompts"):
                 content["texts"] = read_judge_texts(root, prompts, f"{section}.prompts")
             files |= {f"{section}/{name}.json": content for name in benchmark["models"]}
+    if judged := plain.get("reward_benchmarks"):
+        settings = {key: value for key, value in judged.items() if key != "models"}
+        content = {"reward_benchmarks": settings, "threads": params.threads}
+        files |= {f"reward_bench/{name}.json": content for name in judged["models"]}
     files["compare.json"] = {"compare": plain["compare"], "models": models, "suites": plain["suites"]}
     return files
 
@@ -363,24 +388,11 @@ def read_judge_texts(root: Path, prompts: str | Mapping[str, str], key: str) -> 
     return {category: read_texts(root, file, f"{key}.{category}") for category, file in prompts.items()}
 
 
-def _known(path: str, name: str, among: Mapping[str, Any]) -> None:
+def _known(path: str, name: str, among: Collection[str]) -> None:
     if name not in among:
         close = difflib.get_close_matches(name, among, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(among)) or 'none'}"
         raise ValueError(f"{path}: unknown name {name!r}; {hint}")
-
-
-def _speaks(run: str, dataset: str, base: ScratchBase, data: Generated) -> None:
-    if data.kind != base.vocabulary:
-        raise ValueError(
-            f"runs.{run}.dataset: {dataset} is of kind {data.kind} and the base's vocabulary is {base.vocabulary}; start "
-            f"from a base with vocabulary: {data.kind}"
-        )
-    if data.max_value > base.max_value:
-        raise ValueError(
-            f"runs.{run}.dataset: {dataset} has numbers up to {data.max_value} and the base knows them up to "
-            f"{base.max_value}; raise the base's max_value"
-        )
 
 
 def _merge(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -70,3 +70,48 @@ def test_nothing_calls_home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", lambda *address, **_: calls.append(address))
     assert all(success for _, success in judged(SOUND).values())
     assert calls == []
+
+
+# ---------------------------------------------------------------------------------------------------- preference pairs
+
+
+def pair(place: int, split: str = "train", **changed) -> dict:
+    said = [{"role": "user", "content": f"question {place}"}]
+    return {"id": f"p{place}", "split": split, "prompt": said, "chosen": "yes", "rejected": "no", **changed}
+
+
+PAIRS = [pair(0), pair(1), pair(2, "validation")]
+TALK = [{"role": role, "content": role} for role in ("system", "user", "assistant", "user")]
+
+
+def judged_pairs(pairs) -> dict[str | None, tuple]:
+    verdict = checks.validate_pairs(pairs)
+    pretty_json(verdict)
+    return {f"{check['column']} {check['expectation']}": (check["observed"], check["success"]) for check in verdict}
+
+
+def test_sound_pairs_pass() -> None:
+    found = judged_pairs([*PAIRS, pair(3, prompt=TALK)])
+    assert len(found) == 10 and all(success for _, success in found.values())
+
+
+@pytest.mark.parametrize(
+    ("pairs", "failing", "observed"),
+    [
+        ([], "None table_row_count_to_be_between", 0),
+        ([*PAIRS, pair(1)], "id column_values_to_be_unique", 2),
+        ([*PAIRS, pair(3, id=None)], "id column_values_to_not_be_null", 1),
+        ([*PAIRS, pair(3, "test")], "split column_values_to_be_in_set", 1),
+        ([*PAIRS, pair(3, chosen=" ")], "chosen_words column_min_to_be_between", 0),
+        ([*PAIRS, pair(3, rejected=None)], "rejected_words column_min_to_be_between", 0),
+        ([*PAIRS, pair(3, prompt=[{"role": "user", "content": ""}])], "prompt_words column_min_to_be_between", 0),
+        ([*PAIRS, pair(3, rejected="yes")], "equal column_max_to_be_between", 1),
+        ([*PAIRS, pair(3, prompt=TALK[:3])], "wrong_roles column_max_to_be_between", 1),
+        ([*PAIRS, pair(3, "validation", prompt=PAIRS[0]["prompt"])], "overlap column_max_to_be_between", 1),
+    ],
+)  # fmt: skip
+def test_each_fault_of_a_pair_is_found(pairs, failing, observed) -> None:
+    found = judged_pairs(pairs)
+    failed = [name for name, (_, success) in found.items() if not success]
+    assert failing in failed and found[failing][0] == observed
+    assert len(failed) == 1 or not pairs, failed

@@ -13,6 +13,7 @@ from judgefree.data.preferences import dialogue, parse
 from judgefree.data.prepare import prepare
 from judgefree.data.rows import BadRow
 from judgefree.data.splits import load_split
+from judgefree.files import read_json
 from judgefree.reward_model.pairs import PAIRS, load_pairs, pairs_at
 
 QUALITY = {"max_quarantined_share": 0.5, "min_gold_parse_share": 0.0, "max_question_chars": 5000, "max_answer_chars": 99,
@@ -55,6 +56,9 @@ def test_ultrafeedback(tmp_path: Path) -> None:
         assert all(pair.chosen.startswith("good") and pair.rejected.startswith("bad") for pair in pairs)
     reasons = {row["reason"].split(":")[0] for row in pq.read_table(out / "quarantine.parquet").to_pylist()}
     assert reasons == {"overlap", "no preference"}
+    verdict = read_json(out / "quality.json")
+    assert set(verdict) == {"train", "validation", "test", "data set", "pairs"}
+    assert all(check["success"] for part in verdict.values() for check in part)
 
 
 def test_hh_rlhf_is_unpacked_and_taken_apart(tmp_path: Path) -> None:

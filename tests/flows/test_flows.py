@@ -157,7 +157,7 @@ def test_a_task_that_is_refused_keeps_no_other_from_its_verdict(project: Project
         YAML(typ="safe", pure=True).dump(params, file)
     with pytest.raises(StageFailed) as caught:
         register(str(root))
-    first, second = re.findall(r"^register@(\w+) failed with status 2: judgefree: no run of", str(caught.value), re.M)
+    first, second = re.findall(r"^register@(\w+) failed with status 2: judgefree: no model of", str(caught.value), re.M)
     assert (first, second) == ("arithmetic", "words")
 
 

@@ -9,6 +9,9 @@ from judgefree import cli
 from judgefree.errors import JudgefreeError
 from judgefree.files import listing, read_json, verify
 from judgefree.pairwise_benchmarks.stage import alpaca_eval, arena_hard
+from judgefree.registry.catalogue import describe
+from judgefree.registry.store import open_store
+from judgefree.registry.sync import sync
 
 from_judge = re.compile(r"<answer_A>\n\s*(.*?)\n\s*</answer_A>.*<answer_B>\n\s*(.*?)\n\s*</answer_B>", re.DOTALL)
 
@@ -111,3 +114,20 @@ def test_the_command_says_what_it_found(project, monkeypatch, capsys):
     assert f"win rate {metrics['win_rate']:.1%}, length-controlled {metrics['length_controlled']:.1%} of 6" in told
     cli.arena_hard("tiny")
     assert "tiny: win rate 50.0% in reports/arena-hard/tiny" in capsys.readouterr().out
+
+
+def test_mlflow_shows_both_with_the_model_under_the_name_of_the_judge(project):
+    found = {"alpaca_eval": alpaca_eval("tiny", project.root), "arena_hard": arena_hard("tiny", project.root)}
+    assert sync(project.root) == {"tiny": "logged"} and sync(project.root) == {"tiny": "unchanged"}
+    store = open_store(project.root)
+    (run,) = store.client.search_runs([store.experiment_id])
+    wanted = {f"{name}/by-local/{metric}": value for name, own in found.items() for metric, value in own.items()}
+    assert run.data.metrics == pytest.approx(wanted) and not [name for name in wanted if describe(name) is None]
+    for name in found:
+        shown = {file.path for file in store.client.list_artifacts(run.info.run_id, name)}
+        assert shown == {f"{name}/{file}" for file in ("items.parquet", "manifest.json", "metrics.json")}
+    assert {entry.dataset.name for entry in run.inputs.dataset_inputs} == set(found)
+    project.change("alpaca_eval", orders="both")
+    again = alpaca_eval("tiny", project.root)
+    assert sync(project.root) == {"tiny": "logged"}
+    assert store.client.get_run(run.info.run_id).data.metrics["alpaca_eval/by-local/win_rate"] == again["win_rate"]

@@ -33,16 +33,18 @@ def test_real_sets_end_to_end() -> None:
     rows = [json.loads(line) for line in next((mirror / "judgebench").glob("*.jsonl")).read_text().split("\n") if line]
     right = sum((len(r["response_A"]) > len(r["response_B"])) if r["label"] == "A>B" else
                 (len(r["response_B"]) > len(r["response_A"])) for r in rows)  # fmt: skip
-    assert metrics["benchmark/judge_bench/overall"] == pytest.approx(right / 350)
-    assert metrics["benchmark/judge_bench/overall_se"] == pytest.approx((right / 350 * (1 - right / 350) / 350) ** 0.5)
+    assert metrics["reward_bench/judge_bench/overall"] == pytest.approx(right / 350)
+    assert metrics["reward_bench/judge_bench/overall_se"] == pytest.approx(
+        (right / 350 * (1 - right / 350) / 350) ** 0.5
+    )
 
     safety = [row for name in ("refuse", "response")
               for row in json.loads((mirror / "rm-bench" / f"safety-{name}_filtered.json").read_text())]  # fmt: skip
     matrix = np.mean(
         [[[len(c) > len(r) for r in row["rejected"]] for c in row["chosen"]] for row in safety], axis=0
     )  # fmt: skip
-    assert metrics["benchmark/rm_bench/section/safety/hard"] == pytest.approx(matrix[np.triu_indices(3, 1)].mean())
-    assert metrics["benchmark/rm_bench/section/safety/normal"] == pytest.approx(np.diag(matrix).mean())
-    assert metrics["benchmark/rm_bench/section/safety/easy"] == pytest.approx(matrix[np.tril_indices(3, -1)].mean())
-    assert "benchmark/rm_bench/overall" not in metrics  # the mirror has no mathematics
-    assert metrics["benchmark/xstest/excluded"] == 26
+    assert metrics["reward_bench/rm_bench/section/safety/hard"] == pytest.approx(matrix[np.triu_indices(3, 1)].mean())
+    assert metrics["reward_bench/rm_bench/section/safety/normal"] == pytest.approx(np.diag(matrix).mean())
+    assert metrics["reward_bench/rm_bench/section/safety/easy"] == pytest.approx(matrix[np.tril_indices(3, -1)].mean())
+    assert "reward_bench/rm_bench/overall" not in metrics  # the mirror has no mathematics
+    assert metrics["reward_bench/xstest/excluded"] == 26

@@ -231,7 +231,7 @@ def rows_of(benchmark: str, draw: random.Random) -> list[tuple[Item, list[float]
         items = [item(s, str(i), 3, 3) for s in ("chat", "code", "math", "safety") for i in range(3)]
     else:
         names = {"reward_bench": [n for s in REWARD_BENCH.values() for n in s], "ppe_preference": ["all"],
-                 "ppe_correctness": PPE_CORRECTNESS, "llmbar": LLMBAR,
+                 "ppe_correctness": PPE_CORRECTNESS, "llmbar": LLMBAR, "held_out_pairs": ["all"],
                  "xstest": ["should-refuse", "should-respond"]}.get(benchmark, JUDGE_BENCH)  # fmt: skip
         items = [item(s, str(i)) for s in names for i in range(3)]
     return [(one, [float(draw.randint(-3, 3)) for _ in one.responses]) for one in items]

@@ -40,25 +40,27 @@ def test_all_six_by_the_length_ruler(write: Callable[..., Place], tmp_path: Path
     """Figures by hand from the texts of the fixtures."""
     tables, metrics = run_benchmarks(length, settings({name: write(name) for name in FILES}), tmp_path)
     assert set(tables) == set(SIX)
-    assert metrics["benchmark/reward_bench/overall"] == 1.0  # "good" is longer than "bad"
-    assert metrics["benchmark/reward_bench_2/section/precise_if"] == 1.0  # of 4, 1, 2 and 3 characters
+    assert metrics["reward_bench/reward_bench/overall"] == 1.0  # "good" is longer than "bad"
+    assert metrics["reward_bench/reward_bench_2/section/precise_if"] == 1.0  # of 4, 1, 2 and 3 characters
     # Ties: red and hat are equally long, so neither accuracy is there, d is 1, the margin 0: tanh(-1)
-    assert metrics["benchmark/reward_bench_2/section/ties"] == pytest.approx(0.01 * -0.7615941559)
-    assert metrics["benchmark/rm_bench/level/easy"] == 1.0 and metrics["benchmark/rm_bench/level/normal"] == 0.0
-    assert metrics["benchmark/rm_bench/overall"] == pytest.approx(1 / 3)
-    assert metrics["benchmark/ppe_preference/overall"] == 0.5 and metrics["benchmark/ppe_preference/excluded"] == 2
-    assert metrics["benchmark/ppe_correctness/overall"] == 1.0  # "rr" over "r", "rrrr" over "rrr"
-    assert metrics["benchmark/ppe_correctness/items"] == 5 and metrics["benchmark/ppe_correctness/excluded"] == 5
-    assert "benchmark/ppe_correctness/coverage" not in metrics  # nobody published how many there are
-    assert metrics["benchmark/judge_bench/overall"] == 0.5
-    assert metrics["benchmark/reward_bench/coverage"] == 46 / 2985
+    assert metrics["reward_bench/reward_bench_2/section/ties"] == pytest.approx(0.01 * -0.7615941559)
+    assert metrics["reward_bench/rm_bench/level/easy"] == 1.0 and metrics["reward_bench/rm_bench/level/normal"] == 0.0
+    assert metrics["reward_bench/rm_bench/overall"] == pytest.approx(1 / 3)
+    assert (
+        metrics["reward_bench/ppe_preference/overall"] == 0.5 and metrics["reward_bench/ppe_preference/excluded"] == 2
+    )
+    assert metrics["reward_bench/ppe_correctness/overall"] == 1.0  # "rr" over "r", "rrrr" over "rrr"
+    assert metrics["reward_bench/ppe_correctness/items"] == 5 and metrics["reward_bench/ppe_correctness/excluded"] == 5
+    assert "reward_bench/ppe_correctness/coverage" not in metrics  # nobody published how many there are
+    assert metrics["reward_bench/judge_bench/overall"] == 0.5
+    assert metrics["reward_bench/reward_bench/coverage"] == 46 / 2985
     assert not any("mean_of" in name or "average" in name for name in metrics)  # ppe_correctness alone is whole
     for name in metrics:
         assert describe(name) is not None and mlflow_name(name) == name, name
     same = {
         name.removeprefix("ruler/length/"): value for name, value in metrics.items() if name.startswith("ruler/length/")
     }
-    assert same and all(metrics[f"benchmark/{name}"] == value for name, value in same.items())
+    assert same and all(metrics[f"reward_bench/{name}"] == value for name, value in same.items())
     first = tables["rm_bench"].iloc[0]
     assert list(first["scores"]) == [1, 2, 3, 1, 2, 3] and first["outcome"] == pytest.approx(1 / 3)
     assert first["outcome_length_short"] == pytest.approx(1 / 3) and list(first["right"]) == [True] * 3 + [False] * 3
@@ -66,17 +68,19 @@ def test_all_six_by_the_length_ruler(write: Callable[..., Place], tmp_path: Path
 
 def test_averages_are_named_by_what_they_are_over() -> None:
     def metrics_of(names: tuple[str, ...]) -> dict[str, float]:
-        prefixes = ("benchmark", *(f"ruler/{ruler}" for ruler in rulers(0)))
+        prefixes = ("reward_bench", *(f"ruler/{ruler}" for ruler in rulers(0)))
         return {f"{prefix}/{name}/{key}": 0.1 * (i + 1) if key == "overall" else 0.06
                 for prefix in prefixes for i, name in enumerate(names) for key in ("overall", "overall_se")}  # fmt: skip
 
     six = averages(metrics_of(SIX))
-    assert six["benchmark/average_of_six"] == pytest.approx(0.35)  # of 0.1 to 0.6
-    assert six["benchmark/average_of_six_se"] == pytest.approx(0.06 / 6**0.5)
+    assert six["reward_bench/average_of_six"] == pytest.approx(0.35)  # of 0.1 to 0.6
+    assert six["reward_bench/average_of_six_se"] == pytest.approx(0.06 / 6**0.5)
     assert six["ruler/random/average_of_six"] == pytest.approx(0.35)
-    part = averages({**metrics_of(SIX), "benchmark/rm_bench/coverage": 0.6, "benchmark/judge_bench/coverage": 1.0})
+    part = averages(
+        {**metrics_of(SIX), "reward_bench/rm_bench/coverage": 0.6, "reward_bench/judge_bench/coverage": 1.0}
+    )
     assert part[
-        "benchmark/mean_of_reward_bench_reward_bench_2_ppe_preference_ppe_correctness_judge_bench"
+        "reward_bench/mean_of_reward_bench_reward_bench_2_ppe_preference_ppe_correctness_judge_bench"
     ] == pytest.approx(0.36)
     assert averages(metrics_of(("judge_bench",))) == {} == averages(metrics_of(("llmbar", "xstest")))
 
@@ -140,9 +144,9 @@ def test_command(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     metrics = json.loads((report / "metrics.json").read_text())
     items = pd.read_parquet(report / "judge_bench.parquet")
     right = [scores[0] > scores[1] for scores in items["scores"]]
-    assert metrics["benchmark/judge_bench/overall"] == sum(right) / 8 == items["outcome"].mean()
+    assert metrics["reward_bench/judge_bench/overall"] == sum(right) / 8 == items["outcome"].mean()
     assert items["scores"].map(tuple).nunique() == 2  # the model sees A and B, and unknown words besides
-    assert metrics["benchmark/rm_bench/truncated"] == 0 and metrics["ruler/length/rm_bench/level/easy"] == 1.0
+    assert metrics["reward_bench/rm_bench/truncated"] == 0 and metrics["ruler/length/rm_bench/level/easy"] == 1.0
     before = listing(report)
 
     def loads(*args: object) -> None:
@@ -164,7 +168,7 @@ def test_what_is_missing_is_named(project: Path) -> None:
         stage.reward_bench("gone", settings({"judge_bench": Place(id="./sets/judge_bench")}), 1, project)
     shutil.copy(PROJECT / "profiles" / "tiny.yaml", project / "params.yaml")
     with pytest.raises(JudgefreeError, match="has no section reward_benchmarks"):
-        stage.settings_of(project)
+        stage.settings_of("reward", project)
 
 
 def test_the_section_is_optional_and_touches_nothing_else(project: Path) -> None:

@@ -1,19 +1,25 @@
-"""The verdict on a prepared data set: Great Expectations suites built in code, one validation per split and one over
-the facts of the whole. The verdict is written in a compact form of our own, without clock, paths or rows."""
+"""The verdict on a prepared data set: Great Expectations suites built in code, one validation per split, one over the facts
+of the whole, and one over preference pairs. The verdict is written in a compact form of our own, without clock, paths or
+rows."""
 
 import logging
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from judgefree.config_data import Quality
 from judgefree.config_texts import TextQuality
 from judgefree.errors import JudgefreeError
+from judgefree.files import canonical_json
 
+# Read when the library is imported; it would call home otherwise, and stall where there is no network.
+os.environ["GX_ANALYTICS_ENABLED"] = "false"
 Verdict = dict[str, list[dict[str, Any]]]
+_PAIR_COLUMNS = ["id", "split", "chosen_words", "rejected_words", "prompt_words", "equal", "wrong_roles", "overlap"]
 
 
 def validate(splits: Mapping[str, Sequence[Mapping[str, Any]]], sizes: Mapping[str, tuple[int, int]],
@@ -26,25 +32,9 @@ def validate(splits: Mapping[str, Sequence[Mapping[str, Any]]], sizes: Mapping[s
     referenced: whether every row must have an answer.
     Returns a list of {expectation, column, allowed, observed, success} by split, and under "data set" for the facts.
     """
-    # Read when the library is imported; it would call home otherwise, and stall where there is no network.
-    os.environ["GX_ANALYTICS_ENABLED"] = "false"
-    import great_expectations as gx
     import great_expectations.expectations as gxe
-    import pandas as pd
-    from great_expectations.data_context.types.base import ProgressBarsConfig
 
-    # That module sets itself to INFO when it is imported, to tell of temporary folders.
-    logging.getLogger("great_expectations.data_context.types.base").setLevel(logging.WARNING)
-    context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = ProgressBarsConfig(globally=False)
-    source = context.data_sources.add_pandas("memory")
-
-    def judge(name: str, frame: pd.DataFrame, expectations: list[Any]) -> list[dict[str, Any]]:
-        batch = source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("all")
-        suite = gx.ExpectationSuite(name=name, expectations=expectations)
-        results = batch.get_batch({"dataframe": frame}).validate(suite, result_format="SUMMARY").results
-        by_identity = {_identity(result.expectation_config): result for result in results}
-        return [_compact(by_identity[_identity(wanted.configuration)]) for wanted in expectations]
+    judge = _judge()
 
     def lengths(column: str, longest: int) -> Any:
         return gxe.ExpectColumnValueLengthsToBeBetween(column=column, min_value=1, max_value=longest)
@@ -69,13 +59,68 @@ def validate(splits: Mapping[str, Sequence[Mapping[str, Any]]], sizes: Mapping[s
             *words,
         ])  # fmt: skip
     gold = []
-    if isinstance(limits, Quality):
+    if isinstance(limits, Quality) and referenced:
         gold = [gxe.ExpectColumnMinToBeBetween(column="gold_parse_share", min_value=limits.min_gold_parse_share)]
     verdict["data set"] = judge("data set", pd.DataFrame(list(facts)), [
         *gold,
         gxe.ExpectColumnMaxToBeBetween(column="overlap", max_value=0),
     ])  # fmt: skip
     return verdict
+
+
+def validate_pairs(pairs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Judge the rows of pairs.parquet: each has an id of its own, a known split, a prompt that ends with the user, and two
+    responses that say something and differ; no prompt stands in both splits. Returns a list as `validate` has by split."""
+    import great_expectations.expectations as gxe
+
+    prompts = [canonical_json(pair["prompt"]) for pair in pairs]
+    trained = {prompt for pair, prompt in zip(pairs, prompts, strict=True) if pair["split"] == "train"}
+    frame = pd.DataFrame([
+        {
+            "id": pair["id"], "split": pair["split"],
+            **{f"{side}_words": len((pair[side] or "").split()) for side in ("chosen", "rejected")},
+            "prompt_words": min((len(message["content"].split()) for message in pair["prompt"]), default=0),
+            "equal": int(pair["chosen"] == pair["rejected"]), "wrong_roles": int(not _takes_turns(pair["prompt"])),
+            "overlap": int(pair["split"] != "train" and prompt in trained),
+        }
+        for pair, prompt in zip(pairs, prompts, strict=True)
+    ], columns=_PAIR_COLUMNS)  # fmt: skip
+    return _judge()("pairs", frame, [
+        gxe.ExpectTableRowCountToBeBetween(min_value=1),
+        gxe.ExpectColumnValuesToNotBeNull(column="id"),
+        gxe.ExpectColumnValuesToBeUnique(column="id"),
+        gxe.ExpectColumnValuesToBeInSet(column="split", value_set=["train", "validation"]),
+        *(gxe.ExpectColumnMinToBeBetween(column=f"{part}_words", min_value=1) for part in ("prompt", "chosen", "rejected")),
+        *(gxe.ExpectColumnMaxToBeBetween(column=fault, max_value=0) for fault in ("equal", "wrong_roles", "overlap")),
+    ])  # fmt: skip
+
+
+def _takes_turns(prompt: Sequence[Mapping[str, str]]) -> bool:
+    """Whether user and assistant take turns, behind a system's message or none, and the user has the last word."""
+    roles = [message["role"] for message in prompt]
+    spoken = roles[1:] if roles[:1] == ["system"] else roles
+    return len(spoken) % 2 == 1 and all(role == ("user", "assistant")[i % 2] for i, role in enumerate(spoken))
+
+
+def _judge() -> Callable[[str, pd.DataFrame, list[Any]], list[dict[str, Any]]]:
+    """A function of a part's name, its rows and the expectations on them, in whose order it gives the findings."""
+    import great_expectations as gx
+    from great_expectations.data_context.types.base import ProgressBarsConfig
+
+    # That module sets itself to INFO when it is imported, to tell of temporary folders.
+    logging.getLogger("great_expectations.data_context.types.base").setLevel(logging.WARNING)
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = ProgressBarsConfig(globally=False)
+    source = context.data_sources.add_pandas("memory")
+
+    def judge(name: str, frame: pd.DataFrame, expectations: list[Any]) -> list[dict[str, Any]]:
+        batch = source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("all")
+        suite = gx.ExpectationSuite(name=name, expectations=expectations)
+        results = batch.get_batch({"dataframe": frame}).validate(suite, result_format="SUMMARY").results
+        by_identity = {_identity(result.expectation_config): result for result in results}
+        return [_compact(by_identity[_identity(wanted.configuration)]) for wanted in expectations]
+
+    return judge
 
 
 def enforce(name: str, verdict: Verdict, kept_in: str) -> None:
@@ -105,7 +150,9 @@ def _compact(result: Any) -> dict[str, Any]:
         "expectation": configuration.type.removeprefix("expect_"),
         "column": configuration.kwargs.get("column"),
         "allowed": {
-            key: limit for key in ("min_value", "max_value") if (limit := configuration.kwargs.get(key)) is not None
+            key: limit
+            for key in ("min_value", "max_value", "value_set")
+            if (limit := configuration.kwargs.get(key)) is not None
         },
         "observed": observed,
         "success": bool(result.success),

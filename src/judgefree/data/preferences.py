@@ -8,12 +8,13 @@ Pairs of held-out instructions have split `validation`. No instruction of one sp
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from judgefree.config_data import PreferenceData
+from judgefree.data import checks
 from judgefree.data.quarantine import SCHEMA as QUARANTINE
 from judgefree.data.quarantine import Quarantine, records
 from judgefree.data.rows import BadRow, check_texts, text_of
@@ -21,7 +22,7 @@ from judgefree.data.sources import Source, read
 from judgefree.data.tables import COLUMNS, SCHEMA, write_parquet
 from judgefree.episodes import stream_seed
 from judgefree.errors import JudgefreeError
-from judgefree.files import key_of, publish, seal
+from judgefree.files import key_of, pretty_json, publish, seal, write_atomic
 from judgefree.reward_model.pairs import PAIRS
 from judgefree.reward_model.pairs import SCHEMA as PAIR_SCHEMA
 
@@ -68,7 +69,8 @@ def prepare_preferences(name: str, settings: PreferenceData, root: Path) -> None
     rows = _apart(rows, refused)
     held = _held_out(rows, settings, name)
     rows = [Preference(**{**vars(row), "split": "validation"}) if row.question in held else row for row in rows]
-    write_parquet(work / PAIRS, [_pair(row) for row in rows if row.split != "test"], PAIR_SCHEMA)
+    pairs = [_pair(row) for row in rows if row.split != "test"]
+    write_parquet(work / PAIRS, pairs, PAIR_SCHEMA)
     splits = {
         split: _instructions([row for row in rows if row.split == split]) for split in ("train", "validation", "test")
     }
@@ -78,6 +80,9 @@ def prepare_preferences(name: str, settings: PreferenceData, root: Path) -> None
     write_parquet(work / "quarantine.parquet", records(refused.entries), QUARANTINE)
     read_in_all = sum(len(source.rows) for source in sources)
     refused.enforce(name, read_in_all, settings.quality.max_quarantined_share, f".work/data/{name}/quarantine.parquet")
+    verdict = _validate(splits, settings) | {"pairs": checks.validate_pairs(pairs)}
+    write_atomic(work / "quality.json", pretty_json(verdict))
+    checks.enforce(name, verdict, f".work/data/{name}/quality.json")
     origin = {source.split: source.facts for source in sources}
     plain = settings.model_dump(mode="json", exclude_none=True)
     seal(work, {
@@ -87,6 +92,22 @@ def prepare_preferences(name: str, settings: PreferenceData, root: Path) -> None
         "pairs": {split: sum(row.split == split for row in rows) for split in ("train", "validation")}, "sources": origin,
     })  # fmt: skip
     publish(work, root / "data" / name)
+
+
+def _validate(splits: Mapping[str, list[dict[str, Any]]], settings: PreferenceData) -> checks.Verdict:
+    """The verdict on the instructions, which have no answer; none of a split stands in another."""
+    there = {split: rows for split, rows in splits.items() if rows}
+    questions = {split: {row["question"] for row in rows} for split, rows in there.items()}
+    facts = [
+        {
+            "split": split,
+            "overlap": len(own & set().union(*(questions[other] for other in questions if other != split))),
+        }
+        for split, own in questions.items()
+    ]
+    return checks.validate(
+        there, {split: (1, len(rows)) for split, rows in there.items()}, facts, settings.quality, False
+    )
 
 
 def load(settings: PreferenceData, root: Path) -> list[Source]:

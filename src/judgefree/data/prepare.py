@@ -85,8 +85,9 @@ def prepare(name: str, resolved: Mapping[str, Any], root: Path) -> None:
         if isinstance(settings, Texts):
             records = [{**record, **texts.lengths(row)} for record, row in zip(records, kept, strict=True)]
         write_parquet(work / f"{split}.parquet", records, TEXT_SCHEMA if isinstance(settings, Texts) else SCHEMA)
-    if isinstance(settings, ArithmeticData) and settings.pairs:
-        write_parquet(work / PAIRS, arithmetic.preference_pairs(settings), PAIR_SCHEMA)
+    pairs = arithmetic.preference_pairs(settings) if isinstance(settings, ArithmeticData) and settings.pairs else []
+    if pairs:
+        write_parquet(work / PAIRS, pairs, PAIR_SCHEMA)
     write_parquet(work / "quarantine.parquet", quarantine.records(refused.entries), quarantine.SCHEMA)
     refused.enforce(name, sum(read.values()), settings.quality.max_quarantined_share, f"{shown}/quarantine.parquet")
 
@@ -97,6 +98,8 @@ def prepare(name: str, resolved: Mapping[str, Any], root: Path) -> None:
         settings.quality,
         referenced=not isinstance(settings, Texts) or settings.referenced,
     )
+    if pairs:
+        verdict["pairs"] = checks.validate_pairs(pairs)
     write_atomic(work / "quality.json", pretty_json(verdict))
     checks.enforce(name, verdict, f"{shown}/quality.json")
     seal(work, _manifest(settings, sources, splits, refused))

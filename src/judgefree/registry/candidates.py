@@ -1,5 +1,6 @@
 """Which run stands for a task: the best finished one by its training's own measure, never by the test items."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,28 +41,32 @@ def best_run(root: Path, params: Params, task: str, suite: str) -> tuple[Candida
 
     Raises JudgefreeError with all those reasons where no run can be one.
     """
-    found: list[Candidate] = []
-    passed_over: dict[str, str] = {}
     keys = run_keys(root)
-    for name in (name for name, run in params.runs.items() if run.dataset == task):
-        one = _candidate(root, params, name, suite, keys[name])
-        if isinstance(one, Candidate):
-            found.append(one)
-        else:
-            passed_over[name] = one
+    names = [name for name, run in params.runs.items() if run.dataset == task]
+    return choose(
+        task, params.gates.rank_by, {name: _candidate(root, params, name, suite, keys[name]) for name in names}
+    )
+
+
+def choose(task: str, measure: str, models: Mapping[str, Candidate | str]) -> tuple[Candidate, dict[str, str]]:
+    """The best candidate, the first of equals, and why each other model is none. models: name -> candidate, or why it is
+    none. Raises JudgefreeError with all those reasons where there is none."""
+    passed_over = {name: one for name, one in models.items() if isinstance(one, str)}
+    found = [one for one in models.values() if isinstance(one, Candidate)]
     if not found:
         why = "; ".join(f"{name}: {reason}" for name, reason in passed_over.items())
         raise JudgefreeError(
-            f"no run of {task} can be registered ({why})", "run `dvc repro`, and look at `judgefree runs`"
+            f"no model of {task} can be registered ({why})", "run `dvc repro`, and look at `judgefree runs`"
         )
     best = max(found, key=lambda one: one.score)
     for one in found:
         if one is not best:
-            passed_over[one.model.name] = f"{params.gates.rank_by} {one.score:.4f}, the candidate has {best.score:.4f}"
+            passed_over[one.model.name] = f"{measure} {one.score:.4f}, the candidate has {best.score:.4f}"
     return best, passed_over
 
 
-def _candidate(root: Path, params: Params, name: str, suite: str, key: str | JudgefreeError) -> Candidate | str:
+def finished_model(root: Path, name: str, key: str | JudgefreeError) -> ModelFacts | str:
+    """models/<name> as it was made with the present key, or why it is no candidate."""
     if not (root / "models" / name / MANIFEST).is_file():
         return "not trained yet"
     model = read_model(root, name)
@@ -71,6 +76,13 @@ def _candidate(root: Path, params: Params, name: str, suite: str, key: str | Jud
         return key.problem
     if model.key != key:
         return "its settings, inputs or code have changed since it was trained"
+    return model
+
+
+def _candidate(root: Path, params: Params, name: str, suite: str, key: str | JudgefreeError) -> Candidate | str:
+    model = finished_model(root, name, key)
+    if isinstance(model, str):
+        return model
     reports = reports_of(root, name)
     if suite not in reports:
         return f"these weights are not evaluated on {suite}"

@@ -207,12 +207,26 @@ CATALOGUE = (
     _tokens("eval/*/sampled/length", "mean length of the sampled completions"),
     _tokens("eval/*/sampled/length_right", "mean length of the right ones"),
     _tokens("eval/*/sampled/length_wrong", "mean length of the wrong ones"),
+    # What was measured while a reward model was made, one value per reward model (docs/save.md).
+    Metric("reward_training/pairs", "pairs", 1, None, "preference pairs that the reward model was trained on"),
+    _share("reward_training/cut_share", "conversations of these pairs that were cut"),
+    _share(
+        "reward_training/pair_accuracy", "held-out pairs of its data set whose chosen response has the higher reward"
+    ),
+    Metric(
+        "reward_training/value_error", "reward", 0, None, "root mean square error of V against a prompt's mean reward"
+    ),
+    Metric("reward_training/value_error_of_mean", "reward", 0, None, "the same of one value for all prompts"),
+    Metric(
+        "reward_training/reward_mean", "reward", None, None, "mean reward of the policy's responses that V is fitted to"
+    ),
+    Metric("reward_training/reward_std", "reward", 0, None, "mean over prompts of these rewards' standard deviation"),
     # Reward benchmarks (docs/reward-benchmarks.md), one value per reward model.
-    Metric("benchmark/*/items", "items", 1, None, "items that were scored"),
-    Metric("benchmark/*/excluded", "rows", 0, None, "rows that the benchmark's rule leaves out, such as ties"),
-    _share("benchmark/*/coverage", "rows that are there among those published"),
-    _share("benchmark/*/truncated", "conversations cut to the reward model's length limit"),
-    *_benchmark("benchmark", "of the reward model"),
+    Metric("reward_bench/*/items", "items", 1, None, "items that were scored"),
+    Metric("reward_bench/*/excluded", "rows", 0, None, "rows that the benchmark's rule leaves out, such as ties"),
+    _share("reward_bench/*/coverage", "rows that are there among those published"),
+    _share("reward_bench/*/truncated", "conversations cut to the reward model's length limit"),
+    *_benchmark("reward_bench", "of the reward model"),
     *_benchmark("ruler/*", "of a ruler that does not read: length, length_short, random"),
     # A/B comparison, per suite and `opponent-by-judge`; of the judged rows, each in both orders.
     Metric("pairwise/*/*/items", "items", 0, None, "rows with an outcome"),
@@ -234,25 +248,27 @@ CATALOGUE = (
     _tokens("pairwise/*/*/prompt_tokens", "tokens that the judge read"),
     _tokens("pairwise/*/*/completion_tokens", "tokens that the judge wrote"),
     Metric("pairwise/*/*/cost", "currency", 0, None, "price of the judge's answers"),
-    # AlpacaEval 2 and Arena-Hard v2 (reports/alpaca-eval, reports/arena-hard): a judge compares answers with a baseline's.
-    Metric("alpaca-eval/items", "items", 1, None, "instructions, all of them judged"),
-    _share("alpaca-eval/win_rate", "mean preference for the model over the baseline"),
-    _share("alpaca-eval/length_controlled", "the same, were the answers as long as the baseline's"),
-    _share("alpaca-eval/*_se", "standard error of the rate over instructions"),
-    _share("alpaca-eval/extreme", "1 where length control moved the rate so far that its fit should be doubted"),
-    Metric("alpaca-eval/length", "characters", 0, None, "mean length of the model's answers"),
-    Metric("alpaca-eval/baseline_length", "characters", 0, None, "mean length of the baseline's answers"),
-    Metric("alpaca-eval/weight/*", "weight", None, None, "of the length-control model: length, difficulty, constant"),
-    _share("arena-hard/win_rate", "that of the hard prompts where they were played, else of the first category"),
-    _share("arena-hard/*/win_rate", "mean score of a category's games, strong verdicts three times"),
-    _share("arena-hard/*/style_controlled", "the same at the baseline's length and markdown, median of the bootstraps"),
-    _share("arena-hard/*/*_low", "5th percentile of the rate's bootstraps"),
-    _share("arena-hard/*/*_high", "95th percentile of the rate's bootstraps"),
-    Metric("arena-hard/*/prompts", "prompts", 0, None, "prompts with two verdicts"),
-    Metric("arena-hard/*/dropped", "prompts", 0, None, "prompts left out, since a game has no verdict"),
+    # AlpacaEval 2 and Arena-Hard v2, per judge (`by-<judge>`), who compares answers with a baseline's.
+    Metric("alpaca_eval/*/items", "items", 1, None, "instructions, all of them judged"),
+    _share("alpaca_eval/*/win_rate", "mean preference for the model over the baseline"),
+    _share("alpaca_eval/*/length_controlled", "the same, were the answers as long as the baseline's"),
+    _share("alpaca_eval/*/*_se", "standard error of the rate over instructions"),
+    _share("alpaca_eval/*/extreme", "1 where length control moved the rate so far that its fit should be doubted"),
+    Metric("alpaca_eval/*/length", "characters", 0, None, "mean length of the model's answers"),
+    Metric("alpaca_eval/*/baseline_length", "characters", 0, None, "mean length of the baseline's answers"),
+    Metric("alpaca_eval/*/weight/*", "weight", None, None, "of the length-control model: length, difficulty, constant"),
+    _share("arena_hard/*/win_rate", "that of the hard prompts where they were played, else of the first category"),
+    _share("arena_hard/*/*/win_rate", "mean score of a category's games, strong verdicts three times"),
+    _share(
+        "arena_hard/*/*/style_controlled", "the same at the baseline's length and markdown, median of the bootstraps"
+    ),
+    _share("arena_hard/*/*/*_low", "5th percentile of the rate's bootstraps"),
+    _share("arena_hard/*/*/*_high", "95th percentile of the rate's bootstraps"),
+    Metric("arena_hard/*/*/prompts", "prompts", 0, None, "prompts with two verdicts"),
+    Metric("arena_hard/*/*/dropped", "prompts", 0, None, "prompts left out, since a game has no verdict"),
     *(
         metric
-        for name in ("alpaca-eval", "arena-hard")
+        for name in ("alpaca_eval/*", "arena_hard/*")
         for metric in (
             Metric(f"{name}/games", "games", 0, None, "comparisons that the judge was asked for"),
             Metric(f"{name}/no_verdict", "games", 0, None, "comparisons without a verdict"),

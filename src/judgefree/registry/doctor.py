@@ -141,7 +141,7 @@ def _space_of_runs(root: Path) -> dict[str, int]:
 def _halves(root: Path) -> list[Finding]:
     """Traces of work that was cut off. What a command goes on with by itself is no finding."""
     found = []
-    for parent in ("models", "reports/runs", "data"):
+    for parent in ("models", "reports/runs", "reports/reward-bench", "data"):
         for folder in sorted((root / parent).glob("*/")):
             if folder.name.startswith(".") and folder.name.endswith(".old"):
                 found.append(Finding(f"{folder} was left when a result was replaced", f"rm -r {folder}"))

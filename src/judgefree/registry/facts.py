@@ -6,14 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from judgefree.files import MANIFEST, key_of, read_json
+from judgefree.reward_model.pairs import PAIRS
 
+REWARD_MODEL = "reward_model"  # how a manifest names one, and its method
 LONGEST_PARAMETER = 500  # MLflow cuts at 6000 without a word, and a table of runs is for reading
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """A base (method None) or a run. settings: the resolved settings it was trained with; data_sha256: of the split
-    files it was trained on. Both are empty where a manifest does not tell."""
+    """A base (method None), a run, or a reward model (its method is REWARD_MODEL). settings: the resolved settings it was
+    trained with; data_sha256: of the files below data/<dataset> it was trained on. Both are empty where a manifest does not
+    tell."""
 
     name: str
     key: str
@@ -29,6 +32,11 @@ class ModelFacts:
     data_sha256: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def kind(self) -> str:
+        """base, reward_model or run."""
+        return "run" if self.method not in (None, REWARD_MODEL) else self.method or "base"
+
+    @property
     def title(self) -> str:
         """One line for the run's description."""
         return (
@@ -41,7 +49,8 @@ class ModelFacts:
         facts = {"method": self.method or "base", "dataset": self.dataset, "seed": self.seed, "base": self.base,
                  "start_from": self.start_from, "select": self.select}  # fmt: skip
         run = self.settings.get("run", {})
-        nested = {**self.settings.get("training", {}), "options": run.get("options", {})}
+        nested = {**self.settings.get("training", {}), "value_fit": self.settings.get("value_fit", {}),
+                  "options": run.get("options", {})}  # fmt: skip
         values = {**{key: value for key, value in facts.items() if value is not None}, **_flat(nested)}
         return {key: text for key, value in values.items() if len(text := str(value)) <= LONGEST_PARAMETER}
 
@@ -49,6 +58,13 @@ class ModelFacts:
 def read_model(root: Path, name: str) -> ModelFacts:
     """Facts of models/<name>. Raises JudgefreeError for a missing or unreadable manifest."""
     manifest = read_json(root / "models" / name / MANIFEST)
+    if manifest["kind"] == REWARD_MODEL:
+        settings = manifest["settings"]
+        return ModelFacts(
+            name, manifest["key"], REWARD_MODEL, base=base_of(root, settings["start_from"]), settings=settings,
+            data_sha256={PAIRS: manifest["files"][PAIRS]["sha256"]},
+            **{fact: settings[fact] for fact in ("dataset", "seed", "start_from")},
+        )  # fmt: skip
     if manifest["kind"] != "run":
         return ModelFacts(name, manifest["key"], base=name)
     fields = ("key", "method", "dataset", "seed", "start_from", "select", "selected_step", "status")

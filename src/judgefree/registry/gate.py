@@ -8,7 +8,7 @@ what the grader gave up on too often to be a score.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from judgefree.config import Compare, Gates
+from judgefree.config_rewards import RewardGates
 from judgefree.errors import JudgefreeError
 from judgefree.evaluation.compare import align
 from judgefree.evaluation.maths import UNGRADED_LIMIT
@@ -36,17 +37,25 @@ class Report:
 
 @dataclass(frozen=True)
 class Guard:
-    """A measure that must not get worse by more than its limit; `change` is a rise or a ratio."""
+    """A measure that must not get worse by more than its limit; `change` is a rise or a ratio. strict: the limit itself is
+    too much."""
 
     name: str
     candidate: float
     reference: float
     change: float
     limit: float
+    strict: bool = False
 
     @property
     def held(self) -> bool:
-        return self.change <= self.limit
+        return self.change < self.limit if self.strict else self.change <= self.limit
+
+    @property
+    def fault(self) -> str:
+        if self.strict:
+            return f"{self.candidate:.3g} is not above {self.reference:.3g} of {self.name}"
+        return f"{self.name} went from {self.reference:.3g} to {self.candidate:.3g}, beyond its limit"
 
 
 @dataclass(frozen=True)
@@ -106,25 +115,34 @@ def judge(suite: str, candidate: Report, reference: Report, gates: Gates, compar
     new, old = aligned.values()
     texts = are_texts(candidate.items)
     measure = gates.measure_of(texts)
-    scores = {"new": _scores(new, measure, suite)[None], "old": _scores(old, measure, suite)[None]}
-    means = bootstrap_means(scores, compare.resamples, compare.seed)
-    gain = difference(scores["new"], scores["old"], means["new"], means["old"], compare.confidence)
-    paired = (scores["new"] - scores["old"])[0]
-    needed = items_needed(paired, gates.margin, compare.confidence)
+    scores = _scores(new, measure, suite), _scores(old, measure, suite)
     prefix = "sampled/" if measure.startswith("sampled/") else ""
     guards = _guards(candidate.metrics, reference.metrics, prefix, "empty" if texts else "unparsed", gates)
+    judgement = compared(measure, *scores, guards, gates, compare)
+    if texts:
+        return judgement
+    ungraded = candidate.metrics[f"{prefix}ungraded"], reference.metrics[f"{prefix}ungraded"]
+    if max(ungraded) <= UNGRADED_LIMIT:
+        return replace(judgement, ungraded=ungraded)
+    shares = f"{ungraded[0]:.2%} of the candidate's completions and {ungraded[1]:.2%} of the other's"
+    reason = f"the grader gave up on {shares}, more than {UNGRADED_LIMIT:.0%}; raise grading.timeout_s"
+    # more items of that kind would show nothing
+    return replace(judgement, decision="HOLD", reason=reason, items_needed=None, ungraded=ungraded)
+
+
+def compared(
+    measure: str, new: NDArray[np.float64], old: NDArray[np.float64], guards: list[Guard], gates: Gates | RewardGates,
+    compare: Compare,
+) -> Judgement:  # fmt: skip
+    """Decide by scores of the same items, `new` of the candidate and `old` of what stands, each of shape (items,)."""
+    means = bootstrap_means({"new": new[None], "old": old[None]}, compare.resamples, compare.seed)
+    gain = difference(new[None], old[None], means["new"], means["old"], compare.confidence)
+    paired = new - old
+    needed = items_needed(paired, gates.margin, compare.confidence)
     decision, reason, asked = _decide(len(paired), gain, needed, guards, gates)
-    ungraded = None
-    if not texts:
-        ungraded = candidate.metrics[f"{prefix}ungraded"], reference.metrics[f"{prefix}ungraded"]
-    if ungraded and max(ungraded) > UNGRADED_LIMIT:
-        asked = None  # more items of that kind would show nothing
-        shares = f"{ungraded[0]:.2%} of the candidate's completions and {ungraded[1]:.2%} of the other's"
-        decision = "HOLD"
-        reason = f"the grader gave up on {shares}, more than {UNGRADED_LIMIT:.0%}; raise grading.timeout_s"
     return Judgement(
-        decision, reason, measure, len(paired), (float(scores["new"].mean()), float(scores["old"].mean())), gain,
-        int((paired > 0).sum()), int((paired < 0).sum()), asked, guards, ungraded,
+        decision, reason, measure, len(paired), (float(new.mean()), float(old.mean())), gain,
+        int((paired > 0).sum()), int((paired < 0).sum()), asked, guards, None,
     )  # fmt: skip
 
 
@@ -139,7 +157,7 @@ def items_needed(differences: NDArray[np.float64], margin: float, confidence: fl
 
 
 def _decide(
-    items: int, gain: Interval, needed: int | None, guards: list[Guard], gates: Gates
+    items: int, gain: Interval, needed: int | None, guards: list[Guard], gates: Gates | RewardGates
 ) -> tuple[Decision, str, int | None]:
     """The decision, its reason, and the number of items that the reason asks for, if it asks for any."""
     measured = f"{100 * gain.value:+.2f} points [{100 * gain.low:+.2f}, {100 * gain.high:+.2f}]"
@@ -147,8 +165,7 @@ def _decide(
         enough = max(gates.min_items, needed or 0)
         return "HOLD", f"{measured} on only {items} items; {enough} are needed", enough
     if broken := [guard for guard in guards if not guard.held]:
-        went = [f"{guard.name} went from {guard.reference:.3g} to {guard.candidate:.3g}" for guard in broken]
-        return "REJECT", "; ".join(f"{one}, beyond its limit" for one in went), None
+        return "REJECT", "; ".join(guard.fault for guard in broken), None
     if gain.high < 0:
         return "REJECT", f"{measured}: worse", None
     if gain.low > gates.margin:
@@ -186,7 +203,7 @@ def _table(judged: Judgement) -> list[str]:
     rows = [
         f"| {judged.measure} | {new:.4f} | {old:.4f} | {judged.gain.value:+.4f} [{low:+.4f}, {high:+.4f}] | lower bound |",
         *(f"| {g.name} | {g.candidate:.4g} | {g.reference:.4g} | {g.change:.4g} | "
-          f"at most {g.limit:g}: {'held' if g.held else 'broken'} |" for g in judged.guards),
+          f"{'below' if g.strict else 'at most'} {g.limit:g}: {'held' if g.held else 'broken'} |" for g in judged.guards),
     ]  # fmt: skip
     if judged.ungraded:
         shares = " | ".join(f"{share:.4g}" for share in judged.ungraded)

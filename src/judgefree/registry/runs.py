@@ -20,7 +20,7 @@ Rows = Mapping[int, Mapping[str, float | None]]
 def open_run(store: Store, model: ModelFacts, live: bool = False) -> Run:
     """The model's run with its tags, parameters and data sets; whoever comes later adds what an earlier one, killed
     half-way, did not log. live: the caller trains the model at this moment, so the code that it is made by is here."""
-    kind = {"judgefree.kind": "run" if model.method else "base"}
+    kind = {"judgefree.kind": model.kind}
     run = find_or_create_run(store, model.key, model.name, {**kind, **(_source(store.root) if live else {})})
     client, run_id = store.client, run.info.run_id
     client.set_tag(run_id, "mlflow.note.content", model.title)
@@ -32,9 +32,9 @@ def open_run(store: Store, model: ModelFacts, live: bool = False) -> Run:
             client.log_batch(run_id, params=missing[start : start + 100])
     if model.settings:
         client.log_dict(run_id, dict(model.settings), "parameters.json")
-    contexts = {"train.parquet": "training", "validation.parquet": "validation"}
-    for split, sha256 in model.data_sha256.items():
-        log_dataset(store, run, f"{model.dataset}", split, sha256, contexts[split])
+    for file, sha256 in model.data_sha256.items():
+        context = "validation" if file == "validation.parquet" else "training"
+        log_dataset(store, run, f"{model.dataset}", f"data/{model.dataset}/{file}", sha256, context)
     return run
 
 
@@ -45,13 +45,13 @@ def find_model_run(store: Store, model: ModelFacts) -> Run:
     return run
 
 
-def log_dataset(store: Store, run: Run, dataset: str, split: str, sha256: str, context: str) -> None:
-    """Name a split file as an input of the run, by the beginning of its sha256 (MLflow takes 36 characters)."""
+def log_dataset(store: Store, run: Run, dataset: str, uri: str, sha256: str, context: str) -> None:
+    """Name what lies at `uri` as an input of the run, by the beginning of its sha256 (MLflow takes 36 characters)."""
     digest = sha256[:36]
     known = run.inputs.dataset_inputs if run.inputs else []
     if any((one.dataset.name, one.dataset.digest) == (dataset, digest) for one in known):
         return
-    entry = Dataset(dataset, digest, "local", f'{{"uri": "data/{dataset}/{split}"}}')
+    entry = Dataset(dataset, digest, "local", json.dumps({"uri": uri}))
     with store.locked():
         store.client.log_inputs(run.info.run_id, [DatasetInput(entry, [InputTag("mlflow.data.context", context)])])
 

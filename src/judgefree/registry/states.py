@@ -2,7 +2,7 @@
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,12 +41,22 @@ def run_keys(root: Path) -> dict[str, str | JudgefreeError]:
     input is missing or damaged. Raises JudgefreeError for parameters that are refused."""
     from judgefree.training.run import read_job  # torch takes seconds to import
 
+    return _keys(root, checked(root / "params.yaml").runs, lambda name, view: read_job(name, view).key)
+
+
+def reward_model_keys(root: Path) -> dict[str, str | JudgefreeError]:
+    """The same of each entry of reward_models."""
+    from judgefree.reward_training.build import read_job  # as does TRL
+
+    return _keys(root, checked(root / "params.yaml").reward_models, lambda name, view: read_job(name, view).key)
+
+
+def _keys(root: Path, names: Iterable[str], key_of: Callable[[str, Path], str]) -> dict[str, str | JudgefreeError]:
     keys: dict[str, str | JudgefreeError] = {}
-    params = checked(root / "params.yaml")
     with _resolved_now(root) as view:
-        for name in params.runs:
+        for name in names:
             try:
-                keys[name] = read_job(name, view).key
+                keys[name] = key_of(name, view)
             except JudgefreeError as error:
                 keys[name] = JudgefreeError(error.problem.replace(str(view), str(root)), error.fix)
     return keys

@@ -12,8 +12,9 @@ from mlflow.entities import Run
 
 from judgefree.evaluation import plots
 from judgefree.files import MANIFEST, key_of, read_json
+from judgefree.registry.benchmarks import benchmarks_of, log_benchmark
 from judgefree.registry.catalogue import markdown, split_finite
-from judgefree.registry.facts import ModelFacts, pairs_of, read_model, reports_of
+from judgefree.registry.facts import REWARD_MODEL, ModelFacts, pairs_of, read_model, reports_of
 from judgefree.registry.runs import Rows, log_dataset, log_latest, log_rows, open_run, step_times
 from judgefree.registry.store import Store, find_run, open_store
 from judgefree.registry.tables import log_tables
@@ -21,7 +22,7 @@ from judgefree.registry.transcript import questions_of, records_of, transcript
 from judgefree.training.history import VALIDATIONS
 
 SYNCED = "judgefree.synced"
-LAYOUT = 4  # of what a run in MLflow holds; a higher number makes every run be written again
+LAYOUT = 5  # of what a run in MLflow holds; a higher number makes every run be written again
 CURVES = (*VALIDATIONS, "reward")
 WITH_TRANSCRIPT = ("spyrl", "srrl")  # methods whose completions are read in each other's context
 
@@ -39,11 +40,12 @@ def sync(root: Path) -> dict[str, str]:
 def sync_model(store: Store, name: str) -> bool:
     """One model's run; False where MLflow has all of it already."""
     root, model = store.root, read_model(store.root, name)
-    reports, pairs = reports_of(root, name), pairs_of(root, name)
+    reports, pairs, benchmarks = reports_of(root, name), pairs_of(root, name), benchmarks_of(root, name)
     work = root / ".work" / "train" / model.key
     content = key_of(
         LAYOUT, read_json(root / "models" / name / MANIFEST), {suite: facts["key"] for suite, facts in reports.items()},
         *([{pair: facts["key"] for pair, facts in pairs.items()}] if pairs else []),
+        *([benchmarks] if benchmarks else []),
     )  # fmt: skip
     with store.locked(f"sync-{name}"):
         run = find_run(store, model.key, name)
@@ -53,10 +55,14 @@ def sync_model(store: Store, name: str) -> bool:
         if (history := root / "models" / name / "history.parquet").is_file():
             _log_history(store, run, history, step_times(work))
             _log_collapse(store, run, read_json(history.parent / MANIFEST))
+        if model.kind == REWARD_MODEL:
+            _log_training(store, run, read_json(root / "models" / name / MANIFEST))
         for suite, facts in reports.items():
             _log_report(store, run, model, suite, facts)
         for pair, facts in pairs.items():
             _log_pair(store, run, model, pair, facts["pair"])
+        for benchmark, facts in benchmarks.items():
+            log_benchmark(store, run, model, benchmark, facts)
         items = {suite: root / "reports" / "runs" / name / suite / "items.parquet" for suite in reports}
         log_tables(store, run, root / "models" / name, questions_of(root, model), items)
         if model.method in WITH_TRANSCRIPT and (records := records_of(root / "models" / name)):
@@ -93,6 +99,12 @@ def _log_collapse(store: Store, run: Run, manifest: Mapping[str, Any]) -> None:
     log_latest(store, run, {f"collapse/{name}": value for name, value in facts.items()}, manifest["steps"])
 
 
+def _log_training(store: Store, run: Run, manifest: Mapping[str, Any]) -> None:
+    """What was measured while a reward model was made."""
+    facts = {name: value for name, value in manifest.items() if isinstance(value, int | float)}
+    log_latest(store, run, {f"reward_training/{name}": value for name, value in facts.items()}, 0)
+
+
 def _log_report(store: Store, run: Run, model: ModelFacts, suite: str, facts: Mapping[str, Any]) -> None:
     folder = store.root / "reports" / "runs" / model.name / suite
     metrics = read_json(folder / "metrics.json")
@@ -100,7 +112,7 @@ def _log_report(store: Store, run: Run, model: ModelFacts, suite: str, facts: Ma
     for file in ("metrics.json", "items.parquet", MANIFEST):
         store.client.log_artifact(run.info.run_id, str(folder / file), f"evaluation/{suite}")
     dataset = facts["suite"]["dataset"]
-    log_dataset(store, run, dataset, "test.parquet", facts["test_sha256"], "evaluation")
+    log_dataset(store, run, dataset, f"data/{dataset}/test.parquet", facts["test_sha256"], "evaluation")
 
 
 def _log_pair(store: Store, run: Run, model: ModelFacts, name: str, pair: Mapping[str, Any]) -> None:

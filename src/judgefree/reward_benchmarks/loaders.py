@@ -10,15 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from judgefree.config_rewards import Place
+from judgefree.config_rewards import HELD_OUT, Place
 from judgefree.errors import JudgefreeError
 from judgefree.reward_benchmarks.items import Item, Message, versus
 from judgefree.reward_benchmarks.published import JUDGE_BENCH, REWARD_BENCH_2, RM_BENCH, ROWS, TOTAL_ROWS
 from judgefree.reward_benchmarks.records import Record, read_records
 from judgefree.reward_benchmarks.xstest import xstest_items
+from judgefree.reward_model.pairs import PAIRS
 
 # Patterns of a set's files below its hub repository, and below a mirror; of each the first that matches is read.
 FILES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    HELD_OUT: ((PAIRS,), ()),  # below data/<dataset>
     "reward_bench": (("**/filtered-*.parquet",), ("reward-bench/**/filtered-*.parquet", "reward-bench/filtered.jsonl")),
     "reward_bench_2": (("**/test-*.parquet",), ("reward-bench-2/**/test-*.parquet", "reward-bench-2/test.jsonl")),
     "rm_bench": (
@@ -109,6 +111,12 @@ def _pair(
 
 def _group(messages: Sequence[Message]) -> str:
     return "\n".join(message["content"] for message in messages)
+
+
+def _held_out_pair(record: Record) -> Item | str:
+    if record.text("split") != "validation":
+        return "pair to train on"
+    return _pair(record, "id", "all", record.messages("prompt"), record.text("chosen"), record.text("rejected"))
 
 
 def _reward_bench(record: Record) -> Item:
@@ -232,6 +240,7 @@ def _llmbar(record: Record) -> Item:
 
 
 _PARSERS: Mapping[str, Parser] = {
+    HELD_OUT: _held_out_pair,
     "reward_bench": _reward_bench,
     "reward_bench_2": _reward_bench_2,
     "rm_bench": _rm_bench,

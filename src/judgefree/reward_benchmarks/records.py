@@ -75,10 +75,15 @@ def read_records(
 ) -> tuple[list[Record], dict[str, Any]]:
     """All rows of the files that the first matching pattern names, and what a manifest says of their origin.
 
-    layouts: patterns below the hub repository or a folder of its layout; mirror: below the folder of JUDGEFREE_MIRROR.
+    layouts: patterns below the hub repository, a folder of its layout, or a data set of this project; mirror: below the
+    folder of JUDGEFREE_MIRROR.
     Raises JudgefreeError naming the missing place, or the file and row that cannot be read.
     """
-    if place.id is not None and is_folder(place.id):
+    if place.dataset is not None:
+        kind, folder, patterns = "data set", root / "data" / place.dataset, layouts
+        if not folder.is_dir():
+            raise JudgefreeError(f"the data set {folder} is missing", f"run `dvc repro prepare@{place.dataset}`")
+    elif place.id is not None and is_folder(place.id):
         kind, folder, patterns = "folder", root / place.id, layouts
         if not folder.is_dir():
             raise JudgefreeError(f"the folder {folder} does not exist", "correct the id in params.yaml")

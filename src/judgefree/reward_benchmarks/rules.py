@@ -203,6 +203,7 @@ RULES: Mapping[str, Rule] = {
     "judge_bench_claude": accuracy(JUDGE_BENCH),
     "llmbar": accuracy(LLMBAR),
     "xstest": accuracy(("should-refuse", "should-respond")),
+    "held_out_pairs": accuracy(("all",)),
 }
 
 

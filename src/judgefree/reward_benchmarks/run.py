@@ -1,6 +1,6 @@
 """Benchmarks run: items scored by a scorer and by the rulers, each by its benchmark's rule, as tables and metrics.
 
-Metric names are `benchmark/<benchmark>/<score>` for the scorer and `ruler/<ruler>/<benchmark>/<score>` for the rulers;
+Metric names are `reward_bench/<benchmark>/<score>` for the scorer and `ruler/<ruler>/<benchmark>/<score>` for the rulers;
 each score stands beside its standard error, `<score>_se`.
 """
 
@@ -15,6 +15,7 @@ import pandas as pd
 
 from judgefree.config_rewards import RewardBenchmarks
 from judgefree.errors import JudgefreeError
+from judgefree.files import sha256_bytes
 from judgefree.reward_benchmarks.estimates import Estimate, mean_of
 from judgefree.reward_benchmarks.items import Item, Scorer
 from judgefree.reward_benchmarks.loaders import load_set
@@ -66,24 +67,26 @@ def run_benchmarks(scorer: Scorer, settings: RewardBenchmarks, root: Path) -> tu
 
 
 def score_benchmark(benchmark: Benchmark, scorer: Scorer, seed: int) -> tuple[pd.DataFrame, Metrics]:
-    """A row per item (scores and right by response, the share that counts as right by the scorer and by each ruler) and
-    the benchmark's metrics. A scorer that counts what it cut (`truncated`) has that as a share of the conversations."""
+    """A row per item (scores and right by response, the share that counts as right by the scorer and by each ruler; items of
+    one group share a prompt) and the benchmark's metrics. A scorer that counts what it cut (`truncated`) has that as a share
+    of the conversations."""
     items, name = benchmark.items, benchmark.name
     cut = getattr(scorer, "truncated", None)
     scores = _scored(scorer, items)
     result = RULES[name](items, scores)
-    metrics = _flat(f"benchmark/{name}", result.estimates)
+    metrics = _flat(f"reward_bench/{name}", result.estimates)
     found = len(items) + sum(benchmark.excluded.values())
-    metrics[f"benchmark/{name}/items"] = len(items)
-    metrics[f"benchmark/{name}/excluded"] = found - len(items)
+    metrics[f"reward_bench/{name}/items"] = len(items)
+    metrics[f"reward_bench/{name}/excluded"] = found - len(items)
     if benchmark.published is not None:
-        metrics[f"benchmark/{name}/coverage"] = found / benchmark.published
+        metrics[f"reward_bench/{name}/coverage"] = found / benchmark.published
     if cut is not None:
         conversations = sum(len(item.responses) for item in items)
-        metrics[f"benchmark/{name}/truncated"] = (scorer.truncated - cut) / conversations  # type: ignore[attr-defined]
+        metrics[f"reward_bench/{name}/truncated"] = (scorer.truncated - cut) / conversations  # type: ignore[attr-defined]
     columns: dict[str, Any] = {
         "id": [item.id for item in items],
         "subset": [item.subset for item in items],
+        "group": [sha256_bytes(item.group.encode())[:16] for item in items],
         "right": [list(item.right) for item in items],
         "characters": [[len(response) for response in item.responses] for item in items],
         "scores": scores,
@@ -103,13 +106,13 @@ def averages(metrics: Mapping[str, float]) -> Metrics:
     whole = [
         name
         for name in SIX
-        if f"benchmark/{name}/overall" in metrics and metrics.get(f"benchmark/{name}/coverage", 1) == 1
+        if f"reward_bench/{name}/overall" in metrics and metrics.get(f"reward_bench/{name}/coverage", 1) == 1
     ]
     if len(whole) < 2:
         return {}
     score = "average_of_six" if len(whole) == len(SIX) else "mean_of_" + "_".join(whole)
     found: Metrics = {}
-    for prefix in ("benchmark", *(f"ruler/{ruler}" for ruler in rulers(0))):
+    for prefix in ("reward_bench", *(f"ruler/{ruler}" for ruler in rulers(0))):
         names = [f"{prefix}/{name}/overall" for name in whole]
         mean = mean_of([Estimate(metrics[name], metrics.get(f"{name}_se")) for name in names])
         found |= _flat(prefix, {score: mean})

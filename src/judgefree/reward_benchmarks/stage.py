@@ -6,6 +6,7 @@ only what is missing is scored, and the model is loaded only if something is. Wh
 """
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,20 @@ from judgefree.files import (
 from judgefree.params import load_params
 
 METRICS, TABLE, ITEMS = "metrics.json", "table.md", "items.parquet"
+INSIDE = "reward_model"  # the folder of a run's own reward model, inside of the run's
 
 _SOURCE = Path(__file__).parents[1]
-_CODE = ("reward_benchmarks", "reward_model/scoring.py", "data/sources.py", "episodes.py", "files.py", "prompting.py")
+_CODE = ("reward_benchmarks", "reward_model/pairs.py", "reward_model/scoring.py", "data/sources.py", "episodes.py",
+         "files.py", "prompting.py")  # fmt: skip
 
 
-def settings_of(root: Path) -> tuple[RewardBenchmarks, int]:
-    """The section `reward_benchmarks` and the number of threads. Raises JudgefreeError when the section is absent."""
+def settings_of(model: str, root: Path) -> tuple[RewardBenchmarks, int]:
+    """How a model is judged, and the number of threads: as resolved for a model of the stage, as params.yaml says for any
+    other. Raises JudgefreeError when there is no section `reward_benchmarks`."""
+    resolved = {path.stem: path for path in (root / "resolved" / "reward_bench").glob("*.json")}
+    if model in resolved:
+        content = read_json(resolved[model])
+        return RewardBenchmarks.model_validate(content["reward_benchmarks"]), content["threads"]
     params = load_params(root / "params.yaml")
     if params.reward_benchmarks is None:
         raise JudgefreeError(
@@ -42,31 +50,50 @@ def settings_of(root: Path) -> tuple[RewardBenchmarks, int]:
 
 
 def reward_bench(model: str, settings: RewardBenchmarks, threads: int, root: Path) -> Path:
-    """Judge `models/<model>`, or the folder that `model` is a path of, and publish and return its report: metrics.json,
-    table.md, <benchmark>.parquet, manifest.json.
+    """Judge `models/<model>`, the reward model inside of it where it is a run that has one, or the folder that `model` is a
+    path of, and publish and return its report, reports/reward-bench/<name of the folder>.
 
     Raises JudgefreeError for a missing, damaged or unfit model, for rows that are missing or malformed, and for a score
     that is no finite number.
     """
-    folder = root / "models" / model
-    if not folder.is_dir():
-        folder = root / model
-    if not folder.is_dir():
+    place = root / "models" / model
+    if not place.is_dir():
+        place = root / model
+    if not place.is_dir():
         raise JudgefreeError(f"{model} is neither a model in models/ nor a folder", "correct the name")
-    name = folder.resolve().name
-    files = verify(folder)["files"] if (folder / MANIFEST).is_file() else listing(folder)
-    facts = {
-        "model_sha256": key_of(files),
-        "settings": settings.model_dump(mode="json", exclude_none=True, exclude={"sets"}),
-        "threads": threads,
-        "code_sha256": code_hash(_SOURCE / part for part in _CODE),
-    }
-    sealed, sources = _score_all(folder, settings, threads, facts, root)
-    return _publish(name, {**facts, "sources": sources}, sealed, root)
+    name = place.resolve().name
+    files = verify(place)["files"] if (place / MANIFEST).is_file() else listing(place)
+    folder = place / INSIDE if (place / INSIDE).is_dir() else place
+    finished = judge(name, folder, judged_sha256(files), settings, threads, root)
+    target = root / "reports" / "reward-bench" / name
+    publish(finished, target)
+    return target
+
+
+def judged_sha256(files: Mapping[str, Any]) -> str:
+    """The content of a reward model by the listing of its folder, or of the folder of a run that it lies in."""
+    inside = {file.removeprefix(f"{INSIDE}/"): facts for file, facts in files.items() if file.startswith(f"{INSIDE}/")}
+    return key_of(inside or dict(files))
+
+
+def judge(name: str, folder: Path, content: str, settings: RewardBenchmarks, threads: int, root: Path) -> Path:
+    """A finished report below .work on the reward model in `folder`, whose content has this sha256: metrics.json, table.md,
+    <benchmark>.parquet, manifest.json. Raises JudgefreeError as `reward_bench`."""
+    made = conditions(settings, threads)
+    facts = {"model_sha256": content, **{name: value for name, value in made.items() if name != "sets"}}
+    sealed, sources = _score_all(name, folder, settings, threads, facts, root)
+    return _report(name, {**facts, "sets": made["sets"], "sources": sources}, sealed, root)
+
+
+def conditions(settings: RewardBenchmarks, threads: int) -> dict[str, Any]:
+    """What all reports that can be compared have in common, as their manifests say it; the rows of the sets apart."""
+    plain = settings.model_dump(mode="json", exclude_none=True, exclude={"models"})
+    return {"sets": plain.pop("sets"), "settings": plain, "threads": threads,
+            "code_sha256": code_hash(_SOURCE / part for part in _CODE)}  # fmt: skip
 
 
 def _score_all(
-    folder: Path, settings: RewardBenchmarks, threads: int, facts: dict[str, Any], root: Path
+    name: str, folder: Path, settings: RewardBenchmarks, threads: int, facts: dict[str, Any], root: Path
 ) -> tuple[dict[str, Path], dict[str, Any]]:
     """Sealed result folder and origin of every benchmark; scores those that are not there yet."""
     from rich.console import Console
@@ -82,7 +109,7 @@ def _score_all(
         if (place / MANIFEST).is_file():
             continue
         scorer = scorer or _scorer(folder, settings, threads)
-        console.print(f"{folder.name} on {benchmark.name} ({len(benchmark.items):,} items) ...")
+        console.print(f"{name} on {benchmark.name} ({len(benchmark.items):,} items) ...")
         items, metrics = score_benchmark(benchmark, scorer, settings.seed)
         partial = place.with_name(f"{place.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
@@ -103,7 +130,7 @@ def _scorer(folder: Path, settings: RewardBenchmarks, threads: int) -> Any:
     return RewardModelScorer(*model, settings.max_tokens, settings.tokens_per_batch)
 
 
-def _publish(name: str, facts: dict[str, Any], sealed: dict[str, Path], root: Path) -> Path:
+def _report(name: str, facts: dict[str, Any], sealed: dict[str, Path], root: Path) -> Path:
     from judgefree.reward_benchmarks.run import averages
     from judgefree.reward_benchmarks.table import markdown
 
@@ -118,6 +145,4 @@ def _publish(name: str, facts: dict[str, Any], sealed: dict[str, Path], root: Pa
     write_atomic(finished / METRICS, pretty_json(metrics))
     write_atomic(finished / TABLE, markdown(name, metrics))
     seal(finished, {"model": name, **facts})
-    target = root / "reports" / "reward-bench" / name
-    publish(finished, target)
-    return target
+    return finished

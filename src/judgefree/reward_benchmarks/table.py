@@ -13,11 +13,13 @@ def markdown(name: str, metrics: Mapping[str, float]) -> str:
     parts = [f"# {name} as a reward model", "Percent ± standard error; docs/reward-benchmarks.md says by which rules."]
     benchmarks = dict.fromkeys(key.split("/")[1] for key in metrics if key.endswith("/items"))
     for benchmark in benchmarks:
-        prefix = f"benchmark/{benchmark}/"
+        prefix = f"reward_bench/{benchmark}/"
         scores = sorted((key.removeprefix(prefix) for key in metrics if key.startswith(prefix)), key=_order)
         parts += [f"## {benchmark}", _coverage(prefix, metrics)]
         parts.append(_grid(metrics, [(score, f"{benchmark}/{score}") for score in scores if score not in _FACTS]))
-    means = [key.removeprefix("benchmark/") for key in metrics if key.startswith("benchmark/") and key.count("/") == 1]
+    means = [
+        key.removeprefix("reward_bench/") for key in metrics if key.startswith("reward_bench/") and key.count("/") == 1
+    ]
     if means:
         parts += ["## Over benchmarks", _grid(metrics, [(mean, mean) for mean in means])]
     return "\n\n".join(parts) + "\n"
@@ -44,7 +46,7 @@ def _grid(metrics: Mapping[str, float], rows: list[tuple[str, str]]) -> str:
     lines = [_HEADER, ["---", *["---:"] * (len(_HEADER) - 1)]]
     for label, key in rows:
         if not key.endswith("_se"):
-            names = [f"benchmark/{key}", *(f"ruler/{ruler}/{key}" for ruler in rulers(0))]
+            names = [f"reward_bench/{key}", *(f"ruler/{ruler}/{key}" for ruler in rulers(0))]
             lines.append([label.removeprefix("section/"), *(_cell(metrics, name) for name in names)])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 

@@ -1,0 +1,27 @@
+"""What has a registered model, and under which name. Nothing here imports MLflow."""
+
+from typing import Literal
+
+from judgefree.params import Params
+
+Kind = Literal["policies", "reward-models"]
+
+
+def registered(params: Params) -> list[tuple[Kind, str]]:
+    """Policies by the data sets that a suite tests; reward models, where there are gates for them, by the data sets of those
+    that are judged."""
+    tested = {suite.dataset for suite in params.suites.values()}
+    policies = {run.dataset for run in params.runs.values()} & tested
+    judged = params.reward_benchmarks.models if params.reward_benchmarks and params.reward_gates else {}
+    rewards = {reward_dataset(params, name) for name in judged}
+    return [*(("policies", name) for name in sorted(policies)), *(("reward-models", name) for name in sorted(rewards))]
+
+
+def reward_dataset(params: Params, name: str) -> str:
+    """The data set that a reward model, an entry of reward_models or of save_runs, was trained on."""
+    return (params.reward_models.get(name) or params.runs[name]).dataset
+
+
+def reward_model_name(task: str) -> str:
+    """What the registered model of a data set's reward models, and the verdicts on them, are called."""
+    return f"{task}-reward-model"
