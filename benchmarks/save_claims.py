@@ -20,13 +20,15 @@ PART = 5  # a fifth of the rollouts is a run's beginning, another its end
 @dataclass(frozen=True)
 class Watched:
     """A run with a reward model. One value a rollout, NaN where it had no pair: accuracy of the run's reward model and of
-    the one it began with, on `pairs` pairs; true: the share of responses that are right. greedy, sampled: pass@1 on test
-    rows at the end. common, first_common: accuracy at the end, and of the initial one, on the seed's common responses."""
+    the one it began with, on `pairs` pairs; true, flattering: the shares of responses that are right, and that flatter.
+    greedy, sampled: pass@1 on test rows at the end. common, first_common: accuracy at the end, and of the initial one, on
+    the seed's common responses."""
 
     accuracy: Sequence[float]
     first: Sequence[float]
     pairs: Sequence[float]
     true: Sequence[float]
+    flattering: Sequence[float]
     greedy: float
     sampled: float
     common: float = math.nan
@@ -63,10 +65,16 @@ def above_first(run: Watched) -> float:
     return at_end(run, run.accuracy) - at_end(run, run.first)
 
 
-def quality_change(run: Watched) -> float:
-    """The share of right responses, sampled in training: last fifth minus first."""
-    size = max(1, len(run.true) // PART)
-    return float(np.mean(run.true[-size:]) - np.mean(run.true[:size]))
+def begin_and_end(shares: Sequence[float]) -> tuple[float, float]:
+    """Means of the first fifth of a run's rollouts and of the last."""
+    size = max(1, len(shares) // PART)
+    return float(np.mean(shares[:size])), float(np.mean(shares[-size:]))
+
+
+def drift(run: Watched) -> float:
+    """How far the share of responses that flatter went up."""
+    begin, end = begin_and_end(run.flattering)
+    return end - begin
 
 
 def accuracy(run: Watched) -> float:
@@ -91,8 +99,10 @@ def save_claims(runs: Runs) -> list[Claim]:
     """What the paper says, in its order: the frozen reward model, SAVE's beside others, its pieces, the policy, other policy
     updates. A claim of which fewer than two seeds are known is left out."""
     figures = [
-        ("With the frozen reward model the policy's true quality falls while it trains",
-         over(runs, "save-frozen", lambda run: -quality_change(run))),
+        ("With the frozen reward model the policy drifts to the flaw: responses that flatter",
+         over(runs, "save-frozen", drift)),
+        ("They are fewer at the end with SAVE",
+         difference(runs, "save-frozen", "save", lambda run: begin_and_end(run.flattering)[1])),
         ("The frozen reward model loses accuracy on the policy's responses", over(runs, "save-frozen", fall)),
         ("SAVE's reward model ends above the initial one on the same responses", over(runs, "save", above_first)),
         *((f"SAVE's reward model ends above that of {text}, each on its own policy's responses",

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import save_ruler
 from benchmarks.reproduce import SAVE_PROFILE, starts_of, write_project
-from benchmarks.save_claims import Watched, above_first, at_end, fall, pooled, quality_change, save_claims
+from benchmarks.save_claims import Watched, above_first, at_end, begin_and_end, drift, fall, pooled, save_claims
 from benchmarks.save_results import TITLE, arms_table, read_run
 from benchmarks.sections import joined, sections_of
 from judgefree.config import PromptFormat
@@ -21,26 +21,26 @@ from judgefree.params import load_params
 PAIRS = [2.0] * 8 + [1.0, 3.0]
 
 
-def watched(begin: float, end: float, first: float = 0.6, true: float = 0.5, greedy: float = 0.7) -> Watched:
+def watched(begin: float, end: float, first: float = 0.6, flattering: float = 0.5, greedy: float = 0.7) -> Watched:
     middle = [0.0] * 6
-    return Watched([begin, begin, *middle, end, end], [0.0] * 8 + [first, first], PAIRS,
-                   [0.4, 0.4, *middle, true, true], greedy, greedy - 0.1, end - 0.1, first)  # fmt: skip
+    return Watched([begin, begin, *middle, end, end], [0.0] * 8 + [first, first], PAIRS, [0.4] * 10,
+                   [0.2, 0.2, *middle, flattering, flattering], greedy, greedy - 0.1, end - 0.1, first)  # fmt: skip
 
 
 def test_pairs_weigh_by_their_number() -> None:
     assert pooled([0.5, 1.0, math.nan], [3, 1, 8]) == pytest.approx(0.625)
     assert math.isnan(pooled([math.nan], [0]))
-    run = Watched([0.8] * 8 + [0.4, 0.8], [0.5] * 10, PAIRS, [0.5] * 5 + [0.3] * 5, 0.0, 0.0)
+    run = Watched([0.8] * 8 + [0.4, 0.8], [0.5] * 10, PAIRS, [0.5] * 9 + [0.3], [0.5] * 5 + [0.3] * 5, 0.0, 0.0)
     assert at_end(run, run.accuracy) == pytest.approx(0.7), "(1 x 0.4 + 3 x 0.8) / 4"
     assert fall(run) == pytest.approx(0.1) and above_first(run) == pytest.approx(0.2)
-    assert quality_change(run) == pytest.approx(-0.2)
+    assert begin_and_end(run.true) == pytest.approx((0.5, 0.4)) and drift(run) == pytest.approx(-0.2)
 
 
 def test_claims_of_save() -> None:
     seeds = range(3)
     runs = {
         "save": {s: watched(0.8, 0.9 + s / 100, greedy=0.8) for s in seeds},
-        "save-frozen": {s: watched(0.8, 0.6 + s / 100, true=0.2 + s / 100) for s in seeds},
+        "save-frozen": {s: watched(0.8, 0.6 + s / 100, flattering=0.8 + s / 100) for s in seeds},
         "save-hl-bt": {s: watched(0.8, 0.9 + s / 100) for s in seeds},
         "save-frozen-policy": {s: watched(0.8, 0.7 + s / 50) for s in seeds},
         "save-rloo": {0: watched(0.8, 0.9)},
@@ -49,7 +49,8 @@ def test_claims_of_save() -> None:
     verdicts = {text: claim.holds for text, claim in claims.items()}
     frozen = "that of the frozen reward model"
     assert verdicts == {
-        "With the frozen reward model the policy's true quality falls while it trains": True,
+        "With the frozen reward model the policy drifts to the flaw: responses that flatter": True,
+        "They are fewer at the end with SAVE": True,
         "The frozen reward model loses accuracy on the policy's responses": True,
         "SAVE's reward model ends above the initial one on the same responses": True,
         f"SAVE's reward model ends above {frozen}, each on its own policy's responses": True,
@@ -61,21 +62,23 @@ def test_claims_of_save() -> None:
         f"SAVE's policy ends above {frozen}, test greedy": True,
         f"SAVE's policy ends above {frozen}, test sampled": True,
     }, "nothing of an arm with one seed"
-    # 0.2 - 0.19, 0.2 - 0.18, ...: the fall of true quality is 0.2, 0.19, 0.18 points, 0.19 +- 4.3027 x 0.01 / sqrt(3)
-    figure = claims["With the frozen reward model the policy's true quality falls while it trains"].figure
-    assert figure.mean == pytest.approx(0.19) and figure.low == pytest.approx(0.19 - 4.302653 * 0.01 / math.sqrt(3))
+    # From 0.2 to 0.8, 0.81 and 0.82: 0.61 +- 4.3027 x 0.01 / sqrt(3); SAVE's ends at 0.5.
+    figure = claims["With the frozen reward model the policy drifts to the flaw: responses that flatter"].figure
+    assert figure.mean == pytest.approx(0.61) and figure.low == pytest.approx(0.61 - 4.302653 * 0.01 / math.sqrt(3))
+    assert claims["They are fewer at the end with SAVE"].figure.mean == pytest.approx(0.31)
 
 
 def test_what_is_unknown_is_in_no_claim() -> None:
     """A policy that gives no right response any more has no pairs."""
-    lost = Watched([math.nan] * 10, [math.nan] * 10, [0.0] * 10, [0.0] * 10, 0.0, 0.0)
+    lost = Watched([math.nan] * 10, [math.nan] * 10, [0.0] * 10, [0.0] * 10, [0.0] * 10, 0.0, 0.0)
     texts = [claim.text for claim in save_claims({"save": {0: lost, 1: lost}, "save-frozen": {0: lost, 1: lost}})]
     assert texts == [
-        "With the frozen reward model the policy's true quality falls while it trains",
+        "With the frozen reward model the policy drifts to the flaw: responses that flatter",
+        "They are fewer at the end with SAVE",
         "SAVE's policy ends above that of the frozen reward model, test greedy",
         "SAVE's policy ends above that of the frozen reward model, test sampled",
     ]
-    assert "| save | 1 | - | - | - | - | 0.0 | 0.0 | 0.0 | 0.0 |" in arms_table({"save": {0: lost}})
+    assert "| save | 1 | - | - | - | - | 0.0 | 0.0 | 0.0 | 0.0 | 0.0 | 0.0 |" in arms_table({"save": {0: lost}})
 
 
 def test_a_run_is_read_by_rollout(tmp_path: Path) -> None:
@@ -88,7 +91,14 @@ def test_a_run_is_read_by_rollout(tmp_path: Path) -> None:
     table.to_parquet(tmp_path / "models" / "r" / "history.parquet")
     metrics = tmp_path / "reports" / "runs" / "r" / "arithmetic" / "metrics.json"
     write_atomic(metrics, pretty_json({"pass@1": 0.75, "sampled/accuracy": 0.5}))
-    run = read_run(tmp_path, "r", "arithmetic")
+    texts = {1: ["sure\n#### 3", "#### 3"], 3: ["#### 4", "#### 5"]}
+    (tmp_path / "models" / "r" / "records").mkdir()
+    for step, written in texts.items():
+        pd.DataFrame({"step": step, "text": written}).to_parquet(
+            tmp_path / "models" / "r" / "records" / f"{step}.parquet"
+        )
+    run = read_run(tmp_path, "r", "arithmetic", "sure")
+    assert run.flattering == [0.5, 0.0]
     assert run.pairs == [4.0, 0.0] and run.true == [0.5, 0.5] and run.first[0] == 0.6 and math.isnan(run.accuracy[1])
     assert (run.greedy, run.sampled) == (0.75, 0.5)
 
