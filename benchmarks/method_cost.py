@@ -17,7 +17,7 @@ optimizer moments; gradients are not), and the peak of the process's memory.
 
 import argparse
 import gc
-import resource
+import re
 import statistics
 import tempfile
 import time
@@ -145,8 +145,14 @@ def account(project: Path, name: str, threads: int) -> Account:
         gc.collect()
         tensors = [one for one in gc.get_objects() if isinstance(one, torch.Tensor)]
         storages = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in tensors}
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return Account(counter.get_total_flops(), sum(storages.values()), peak)
+    return Account(counter.get_total_flops(), sum(storages.values()), peak_memory())
+
+
+def peak_memory() -> int:
+    """Bytes, of this process alone: `ru_maxrss` of one that was spawned begins at its parent's."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="utf-8"))
+    assert found, "Linux tells it"
+    return int(found[1]) * 1024
 
 
 def accounts(project: Path, names: list[str], threads: int) -> list[Account]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from ruamel.yaml import YAML
 
 pytestmark = pytest.mark.pipeline
 ROOT = Path(__file__).parents[2]
@@ -32,6 +33,8 @@ def working_in(folder: Path) -> list[int]:
 
 
 def test_sigterm_ends_the_stage_after_it_has_saved(tmp_path):
+    profile = YAML(typ="safe").load((ROOT / "profiles" / "reproduce.yaml").read_text(encoding="utf-8"))
+    save_every = profile["runs"]["warmup"]["training"]["save_every"]
     log = tmp_path / "output.txt"
     work = tmp_path / "work"
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
@@ -47,4 +50,6 @@ def test_sigterm_ends_the_stage_after_it_has_saved(tmp_path):
         parent.kill()
     assert "the same command goes on from there" in log.read_text()
     assert waited(lambda: not working_in(work), 60)
-    assert list(work.glob(".work/train/*/checkpoint-*")) and not (work / "models" / "warmup").exists()
+    assert not (work / "models" / "warmup").exists()
+    steps = [int(path.name.split("-")[1]) for path in work.glob(".work/train/*/checkpoint-*")]
+    assert any(step % save_every for step in steps), "the one that the request made"
