@@ -180,8 +180,11 @@ def test_it_earns_less_than_an_honest_policy(run: str, name: str, grader: Grader
 
 
 @pytest.mark.parametrize("name", DEGENERATE)
-def test_a_reward_model_learns_no_reward_from_one_text(name: str, grader: Grader) -> None:
-    """A group of equal texts has no good ones beside bad ones: backbone and reward head stay, only the value moves."""
+def test_a_reward_model_learns_no_reward_from_one_text(
+    name: str, grader: Grader, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A group of equal texts has no good ones beside bad ones: backbone and reward head stay, only the value moves, and
+    that is told."""
     method, policy = method_of("save", grader, EXAMPLES), Saying(DEGENERATE[name])
     model = method.learner.model
     before = {key: value.clone() for key, value in model.state_dict().items()}
@@ -192,6 +195,10 @@ def test_a_reward_model_learns_no_reward_from_one_text(name: str, grader: Grader
         )
     moved = {key for key, value in model.state_dict().items() if not value.equal(before[key])}
     assert moved == {"value_head.weight", "value_head.bias"}
+    told = [
+        record.getMessage() for record in caplog.records if "the reward model learns nothing" in record.getMessage()
+    ]
+    assert [text.split(":")[0] for text in told] == ["update 0", "update 1"]
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,7 @@ CATALOGUE = (
     Metric(
         "reward_model/squared_error", "squared share", 0, 1, "of sigmoid(R - V) against true quality; where gold exists"
     ),
+    _share("reward_model/counted", "responses that were not cut off, from which the reward model may learn (SAVE)"),
     _share("reward_model/cut", "conversations that were cut to be scored (SAVE)"),
     Metric("reward_model/alarms", "alarms", 0, None, "limits that the reward model is beyond (SAVE)"),
     Metric("reward_model/bad_updates", "updates", 0, None, "reward model's steps skipped as not finite, so far (SAVE)"),

@@ -131,6 +131,10 @@ class Save:
         both = losses.has_both(positive, negative)
         counts = policy.gather([(int(both.sum()), int(there.sum()))])
         pairs, valued = (max(float(sum(column)), 1.0) for column in zip(*counts, strict=True))
+        if not any(one for one, _ in counts):
+            log.warning("update %d: the reward model learns nothing: no prompt has kept responses above and below V; %.0f%% "
+                        "of the responses here were cut off, and such take no part (sampling.max_completion_tokens)",
+                        self.learner.updates, 100 * (1 - batch.counted.float().mean()))  # fmt: skip
         rewards = judged.rewards.clone().requires_grad_()
         loss_r = losses.reward_loss(rewards, judged.anchors, positive, negative, pairs)
         self._carry(batch, loss_r, rewards)
@@ -173,7 +177,7 @@ class Save:
             "reward_model/anchor_gap": abs(float(before.values.mean() - before.rewards.mean())),
             "reward_model/length_correlation": within_groups(scores, batch.lengths),
             "reward_model/prompt_correlation": within_groups(scores, batch.overlaps),
-            "reward_model/cut": batch.cut,
+            "reward_model/cut": batch.cut, "reward_model/counted": float(batch.counted.float().mean()),
         }  # fmt: skip
         if self.options.update == "save":
             metrics |= {"reward_model/kept": float(kept.float().mean()),

@@ -98,7 +98,8 @@ def token_losses(logprobs: Tensor, inputs: LossInputs, settings: Loss) -> tuple[
 
 
 def aggregate(losses: Tensor, mask: Tensor, settings: Loss, counts: Denominators) -> Tensor:
-    """The micro-batch's share of the optimizer batch's loss, a scalar; the shares of all micro-batches add up.
+    """The micro-batch's share of the optimizer batch's loss, a scalar; the shares of all micro-batches add up. A batch from
+    which nothing is learnt (SAVE kept no response) has loss 0.
 
     grpo     mean over sequences of the mean over their tokens
     bnpo     mean over this process's tokens
@@ -107,12 +108,12 @@ def aggregate(losses: Tensor, mask: Tensor, settings: Loss, counts: Denominators
     """
     if settings.aggregation == "grpo":
         lengths = mask.sum(-1).clamp(min=1)
-        return (losses.sum(-1) / lengths).sum() * counts.processes / counts.rows
+        return (losses.sum(-1) / lengths).sum() * counts.processes / max(counts.rows, 1.0)
     if settings.aggregation == "bnpo":
         return losses.sum() / max(counts.tokens_here, 1.0)
     if settings.aggregation == "dapo":
         return losses.sum() * counts.processes / max(counts.tokens_everywhere, 1.0)
-    return losses.sum() * counts.processes / (counts.rows * counts.max_completion_tokens)
+    return losses.sum() * counts.processes / (max(counts.rows, 1.0) * counts.max_completion_tokens)
 
 
 def k3(log_ratio: Tensor) -> Tensor:
