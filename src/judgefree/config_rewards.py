@@ -61,8 +61,8 @@ class RewardGates(Strict):
     """When a reward model becomes champion of its data set (registry/reward_gate.py).
 
     rank_by: the set of reward_benchmarks by which the candidate is chosen and compared, prompt by prompt; margin: how far
-    above zero the lower bound of the difference must lie; min_items: prompts of that set; max_fall: by how much the score
-    of any other benchmark may fall.
+    above zero the lower bound of the difference must lie; min_items: prompts of that set; max_fall: by how much the own score
+    of any benchmark, that of rank_by included, may fall.
     """
 
     rank_by: Literal[

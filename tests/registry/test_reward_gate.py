@@ -1,5 +1,7 @@
 """The gate of reward models, on outcomes made by hand."""
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
@@ -63,8 +65,8 @@ def test_what_beats_the_champion_must_beat_the_rulers_too() -> None:
     assert "| ruler length_short | 0.75 | 0 | -0.75 | below 0: held |" in text
 
 
-def test_no_other_benchmark_may_fall_far() -> None:
-    """0.73 after 0.75 is a fall of just the limit; rank_by itself is no guard, and a figure by its parts is one."""
+def test_no_benchmark_may_fall_far() -> None:
+    """0.73 after 0.75 is a fall of just the limit; a figure by its parts is a guard too."""
     old = report(100, xstest=0.75)
     assert judged(report(150, xstest=0.73), old).decision == "PROMOTE"
     fallen = judged(report(150, xstest=0.72), old)
@@ -75,6 +77,13 @@ def test_no_other_benchmark_may_fall_far() -> None:
              for side, value in ((report(150), 0.1), (report(100), 0.9))]  # fmt: skip
     guards = [guard.name for guard in judged(*whole).guards if not guard.strict]
     assert guards == ["reward_bench/rm_bench/overall", "reward_bench/rm_bench/mean_of_chat_code"]
+
+
+def test_the_official_score_of_the_deciding_benchmark_may_not_fall_far_either() -> None:
+    """More prompts are right, but of the sections that weigh less."""
+    score = "reward_bench/llmbar/overall"
+    fallen = judged(replace(report(150), metrics={score: 0.4}), replace(report(100), metrics={score: 0.5}))
+    assert fallen.decision == "REJECT" and f"{score} went from 0.5 to 0.4" in fallen.reason
 
 
 def test_prompts_count_once() -> None:

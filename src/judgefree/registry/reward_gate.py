@@ -1,5 +1,5 @@
-"""The gate of reward models: is a candidate better than what stands by the prompts of one benchmark, without cost on the
-others, and better than what anyone can score by without reading? Pure; the decision itself is gate.py's.
+"""The gate of reward models: is a candidate better than what stands by the prompts of one benchmark, without cost in any
+benchmark's own figures, and better than what anyone can score by without reading? Pure; the decision itself is gate.py's.
 
 What stands is the champion, or where there is none the best ruler.
 """
@@ -50,8 +50,9 @@ def judge_rewards(
 
 
 def _falls(candidate: Report, champion: Report, gates: RewardGates) -> list[Guard]:
-    """The figures of all other benchmarks, which both reports have; a fall of just max_fall is no more than that."""
-    names = [name for name in candidate.metrics if _is_whole(name) and name.split("/")[1] != gates.rank_by]
+    """The own figures of all benchmarks, which both reports have: those of rank_by as well, since they may weigh sections
+    where the prompts that decide are all alike. A fall of just max_fall is no more than that."""
+    names = [name for name in candidate.metrics if _is_whole(name)]
     both = [(name, candidate.metrics[name], champion.metrics[name]) for name in names]
     return [Guard(name, new, old, round(old - new, 12), gates.max_fall) for name, new, old in both]
 
