@@ -62,6 +62,7 @@ def test_what_beats_the_champion_must_beat_the_rulers_too() -> None:
     assert judged(report(150, longest=149), report(100)).decision == "PROMOTE"
     text = Verdict("a", "REJECT", verdict.reason, "judge", 1, None, "champion version 1", {}, verdict).markdown()
     assert "| ruler length | 0.75 | 0.75 | 0 | below 0: broken |" in text
+    assert "The interval is of 0.95 confidence, from 2,000 resamples." in text
     assert "| ruler length_short | 0.75 | 0 | -0.75 | below 0: held |" in text
 
 
@@ -99,6 +100,8 @@ def test_choosing_the_best_of_many_by_the_same_rows_makes_the_interval_surer() -
     one, ten = judged(report(150), report(100)), judged(report(150), report(100), choices=10)
     # z of 99.5 % against 95 %: 2.81 / 1.96 = 1.43 times as far
     assert (ten.gain.value - ten.gain.low) / (one.gain.value - one.gain.low) == pytest.approx(1.43, abs=0.15)
+    assert (one.confidence, one.resamples) == (0.95, 2000)
+    assert (ten.confidence, ten.resamples) == (pytest.approx(0.995), 20_000)
     close = report(107)  # 7 of 200 differ
     assert judged(close, report(100)).decision == "PROMOTE"
     assert judged(close, report(100), choices=1000).decision == "HOLD"

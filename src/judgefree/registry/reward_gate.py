@@ -32,7 +32,7 @@ def judge_rewards(
     """Compare reports on reward models: the rows of gates.rank_by, and the metrics of all benchmarks.
 
     choices: how many models the candidate is the best of by these very rows; the interval is as much surer as keeps the
-    chance of a wrong promotion (Bonferroni). Raises JudgefreeError for rows that are not the same.
+    chance of a wrong promotion (Bonferroni), and as many times more resamples reach into its tails. Raises JudgefreeError for rows that are not the same.
     """
     new = prompt_scores(candidate.items)
     old = prompt_scores(champion.items) if champion else prompt_scores(candidate.items, best_ruler(candidate.items))
@@ -45,7 +45,9 @@ def judge_rewards(
     guards = [Guard(f"ruler {ruler}", own, score, score - own, 0.0, strict=True) for ruler, score in beaten.items()]
     if champion:
         guards += _falls(candidate, champion, gates)
-    surer = compare.model_copy(update={"confidence": 1 - (1 - compare.confidence) / choices})
+    surer = compare.model_copy(
+        update={"confidence": 1 - (1 - compare.confidence) / choices, "resamples": compare.resamples * choices}
+    )
     return compared(gates.rank_by, new.to_numpy(), old.to_numpy(), guards, gates, surer)
 
 
