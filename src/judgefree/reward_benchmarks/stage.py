@@ -78,7 +78,7 @@ def judged_sha256(files: Mapping[str, Any]) -> str:
 
 def judge(name: str, folder: Path, content: str, settings: RewardBenchmarks, threads: int, root: Path) -> Path:
     """A finished report below .work on the reward model in `folder`, whose content has this sha256: metrics.json, table.md,
-    <benchmark>.parquet, manifest.json. Raises JudgefreeError as `reward_bench`."""
+    <benchmark>.parquet, manifest.json; the caller moves it away or removes it. Raises JudgefreeError as `reward_bench`."""
     made = conditions(settings, threads)
     facts = {"model_sha256": content, **{name: value for name, value in made.items() if name != "sets"}}
     sealed, sources = _score_all(name, folder, settings, threads, facts, root)
@@ -90,6 +90,14 @@ def conditions(settings: RewardBenchmarks, threads: int) -> dict[str, Any]:
     plain = settings.model_dump(mode="json", exclude_none=True, exclude={"models"})
     return {"sets": plain.pop("sets"), "settings": plain, "threads": threads,
             "code_sha256": code_hash(_SOURCE / part for part in _CODE)}  # fmt: skip
+
+
+def present_sources(settings: RewardBenchmarks, root: Path) -> dict[str, Any]:
+    """Where the rows of each benchmark come from as they are now, as a report's manifest says it. Raises JudgefreeError for
+    rows that are missing or malformed."""
+    from judgefree.reward_benchmarks.run import load_benchmarks
+
+    return {benchmark.name: benchmark.facts for benchmark in load_benchmarks(settings, root)}
 
 
 def _score_all(
@@ -134,7 +142,8 @@ def _report(name: str, facts: dict[str, Any], sealed: dict[str, Path], root: Pat
     from judgefree.reward_benchmarks.run import averages
     from judgefree.reward_benchmarks.table import markdown
 
-    finished = root / ".work" / "reward-bench" / f"report-{name}"
+    # By content, for a champion and the present model of its name may be judged at the same time.
+    finished = root / ".work" / "reward-bench" / f"report-{name}-{key_of(facts)[:16]}"
     shutil.rmtree(finished, ignore_errors=True)
     metrics: dict[str, float] = {}
     for benchmark, folder in sealed.items():
