@@ -96,6 +96,19 @@ def test_reward_models_are_registered_where_there_are_gates_for_them() -> None:
     assert registered(gated) == [("policies", "arithmetic"), ("reward-models", "pairs")]
     with pytest.raises(JudgefreeError, match="reward_gates.rank_by: unknown name 'llmbar'; known: held_out_pairs"):
         parse_params(settings() | {"reward_gates": {**gates, "rank_by": "llmbar"}}, "params.yaml")
+    with pytest.raises(JudgefreeError, match="reward_gates: no model is judged.*reward_benchmarks.models"):
+        parse_params(settings(models={}) | {"reward_gates": gates}, "params.yaml")
+    without = {name: section for name, section in settings().items() if name != "reward_benchmarks"}
+    with pytest.raises(JudgefreeError, match="reward_gates: .*add the section reward_benchmarks"):
+        parse_params(without | {"reward_gates": gates}, "params.yaml")
+
+
+def test_no_data_set_is_called_as_reward_models_are_registered() -> None:
+    gates = {"rank_by": "held_out_pairs", "margin": 0.0, "min_items": 1, "max_fall": 0.0}
+    raw = settings() | {"reward_gates": gates}
+    raw["data"]["pairs-reward-model"] = raw["data"]["arithmetic"]
+    with pytest.raises(JudgefreeError, match="data.pairs-reward-model: is what the reward models of pairs are"):
+        parse_params(raw, "params.yaml")
 
 
 def test_each_judged_model_has_settings_of_its_own() -> None:

@@ -17,6 +17,7 @@ import pandas as pd
 from mlflow.entities.model_registry import ModelVersion
 
 from judgefree.check import checked
+from judgefree.config_rewards import reward_model_name
 from judgefree.errors import JudgefreeError
 from judgefree.files import MANIFEST, read_json, verify
 from judgefree.params import Params
@@ -24,7 +25,6 @@ from judgefree.registry import package
 from judgefree.registry.benchmarks import REWARD_BENCH
 from judgefree.registry.facts import ModelFacts
 from judgefree.registry.gate import Judgement, Report, Verdict
-from judgefree.registry.kinds import reward_model_name
 from judgefree.registry.reward_candidates import best_reward_model, settings_of
 from judgefree.registry.reward_gate import best_ruler, judge_rewards
 from judgefree.registry.standing import differ, keep_report, kept_report, put_to_gate, report_there, version_of

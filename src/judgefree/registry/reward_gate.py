@@ -32,7 +32,8 @@ def judge_rewards(
     """Compare reports on reward models: the rows of gates.rank_by, and the metrics of all benchmarks.
 
     choices: how many models the candidate is the best of by these very rows; the interval is as much surer as keeps the
-    chance of a wrong promotion (Bonferroni), and as many times more resamples reach into its tails. Raises JudgefreeError for rows that are not the same.
+    chance of a wrong promotion (Bonferroni), and as many times more resamples reach into its tails. Raises JudgefreeError
+    for rows that are not the same.
     """
     new = prompt_scores(candidate.items)
     old = prompt_scores(champion.items) if champion else prompt_scores(candidate.items, best_ruler(candidate.items))
