@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from judgefree.bases.build import build_base
-from judgefree.check import checked
+from judgefree.check import checked, write_resolved
 from judgefree.errors import JudgefreeError
 from judgefree.files import key_of, read_json, seal, write_atomic
+from judgefree.outside import replaced
 from judgefree.registry import register, register_rewards, reward_candidates
 from judgefree.registry.reward_candidates import best_reward_model
 from judgefree.registry.store import open_store
@@ -102,6 +103,19 @@ def test_a_candidate_was_judged_by_the_rows_that_are_there_now(rewards: Rewards)
     assert "dvc repro --force --single-item reward_bench@judge" in stale.value.problem
     rewards.judge()
     assert best_reward_model(rewards.root, params, "arithmetic")[0].model.name == "judge"
+
+
+def test_replaced_rows_are_seen_before_anything_is_registered(rewards: Rewards) -> None:
+    rewards.train(1)
+    rewards.judge()
+    write_resolved(rewards.root)
+    params = checked(rewards.root / "params.yaml")
+    assert list(replaced(params, rewards.root)) == []
+    replace_rows(rewards.root, 2)
+    file = rewards.root / "llmbar" / "Natural" / "dataset.json"
+    assert list(replaced(params, rewards.root)) == [("reward_bench@judge", file)]
+    replace_rows(rewards.root, 1)
+    assert list(replaced(params, rewards.root)) == []
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"PAR1")])
