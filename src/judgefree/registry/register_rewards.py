@@ -21,6 +21,7 @@ from judgefree.config_rewards import reward_model_name
 from judgefree.errors import JudgefreeError
 from judgefree.files import MANIFEST, read_json, verify
 from judgefree.params import Params
+from judgefree.places import reward_model_in
 from judgefree.registry import package
 from judgefree.registry.benchmarks import REWARD_BENCH
 from judgefree.registry.facts import ModelFacts
@@ -31,7 +32,7 @@ from judgefree.registry.standing import differ, keep_report, kept_report, put_to
 from judgefree.registry.store import NAME, Store, open_store
 from judgefree.registry.sync import sync
 from judgefree.registry.versions import CONTENT, model_folder, registered_name
-from judgefree.reward_benchmarks.stage import INSIDE, METRICS, judge
+from judgefree.reward_benchmarks.stage import METRICS, judge
 
 log = logging.getLogger(__name__)
 
@@ -54,11 +55,10 @@ def register_reward_model(root: Path, task: str) -> Verdict:
 def _make_version(store: Store, task: str, model: ModelFacts) -> ModelVersion:
     """The version that holds the reward model of models/<model>, with the report that it is judged by."""
     place, report = store.root / "models" / model.name, store.root / "reports" / REWARD_BENCH / model.name
-    folder = place / INSIDE if (place / INSIDE).is_dir() else place
 
     def log_model(run_id: str, content: dict[str, str]) -> str:
         verify(place)
-        return package.log_reward_model(store, model, folder, run_id, content)
+        return package.log_reward_model(store, model, reward_model_in(place), run_id, content)
 
     content = read_json(report / MANIFEST)["model_sha256"]
     version = version_of(store, registered_name(reward_model_name(task)), task, model, content, log_model)
