@@ -6,7 +6,8 @@ from pathlib import Path
 from prefect import task
 from prefect.artifacts import create_markdown_artifact
 
-from judgefree.registry.kinds import Kind, reward_model_name
+from judgefree.config_rewards import reward_model_name
+from judgefree.registry.kinds import Kind
 from tasks.stage import execute
 
 

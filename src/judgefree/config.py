@@ -1,5 +1,4 @@
-"""The sections of params.yaml as strict pydantic models; params.py puts them together and reads the file. Bases and data
-sets have a file of their own, config_data.py.
+"""The sections of params.yaml as strict pydantic models, which params.py puts together; bases and data: config_data.py.
 
 No field has a default but None ("this feature is off") or an empty list: a value that matters stands in params.yaml,
 where a reader and DVC can see it. What is None is dropped when settings are resolved, so that a feature added later
@@ -22,10 +21,6 @@ class Strict(BaseModel):
     """No unknown key, no text or truth value for a number (an integer stands for a float), no infinity."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-
-class Nothing(Strict):
-    """Of an entry that is its name alone, such as a model of a benchmark."""
 
 
 # -------------------------------------------------------------------------------------------------------- prompts

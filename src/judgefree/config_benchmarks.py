@@ -5,8 +5,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from judgefree.config import Count, Nothing, Positive, Seed, Share, Strict
+from judgefree.config import Count, Positive, Seed, Share, Strict
 from judgefree.pinned import require_commit
+
+
+class Nothing(Strict):
+    """Of an entry that is its name alone, such as a model of a benchmark."""
 
 
 class Generation(Strict):

@@ -4,7 +4,8 @@ from typing import Final, Literal
 
 from pydantic import model_validator
 
-from judgefree.config import Count, Nothing, Seed, Share, Strict
+from judgefree.config import Count, Seed, Share, Strict
+from judgefree.config_benchmarks import Nothing
 from judgefree.pinned import require_commit
 
 HELD_OUT: Final = "held_out_pairs"
@@ -57,12 +58,17 @@ class RewardBenchmarks(Strict):
         return self
 
 
+def reward_model_name(task: str) -> str:
+    """What the registered model of a data set's reward models, and the verdicts on them, are called."""
+    return f"{task}-reward-model"
+
+
 class RewardGates(Strict):
     """When a reward model becomes champion of its data set (registry/reward_gate.py).
 
     rank_by: the set of reward_benchmarks by which the candidate is chosen and compared, prompt by prompt; margin: how far
-    above zero the lower bound of the difference must lie; min_items: prompts of that set; max_fall: by how much the score
-    of any other benchmark may fall.
+    above zero the lower bound of the difference must lie; min_items: prompts of that set; max_fall: by how much the own
+    score of any benchmark, that of rank_by included, may fall.
     """
 
     rank_by: Literal[

@@ -1,6 +1,6 @@
-"""Sources that DVC does not track, because they lie outside the project or only params.yaml names them: folders of bases
-and data sets, the mirror, configurations of accelerate. What was made says by sha256 what it was made from, so that
-`judgefree check` and the flows can see whether that still stands.
+"""Sources that DVC does not track, because they lie outside the project or only params.yaml names them: folders of bases,
+data sets and reward benchmarks, the mirror, configurations of accelerate. What was made says by sha256 what it was made
+from, so that `judgefree check` and the flows can see whether that still stands.
 """
 
 import os
@@ -36,6 +36,13 @@ def replaced(params: Params, root: Path) -> Iterator[tuple[str, Path]]:
                 wanted = {file: facts["sha256"] for file, facts in made["files"].items()}
                 present = {path.name for pattern in WANTED for path in folder.glob(pattern) if path.is_file()}
                 yield from _first(f"base@{name}", folder, wanted, present)
+    for name in params.reward_benchmarks.models if params.reward_benchmarks else ():
+        if _current(root, f"reward_bench/{name}.json", resolved):
+            made = _read(root / "reports" / "reward-bench" / name / MANIFEST)
+            sets = {one: facts for own in made.get("sources", {}).values() for one, facts in own.items()}
+            for one, source in sets.items():
+                if place := _folder(source, root):
+                    yield from _first(f"reward_bench@{name}", place, source["files"], _files_of_set(one, source, place))
     for name in params.data:
         if _current(root, f"data/{name}.json", resolved):
             for source in _read(root / "data" / name / MANIFEST).get("sources", {}).values():
@@ -44,6 +51,18 @@ def replaced(params: Params, root: Path) -> Iterator[tuple[str, Path]]:
 
                     found = {path.relative_to(place).as_posix() for path in matching(place, source.get("patterns", ()))}
                     yield from _first(f"prepare@{name}", place, source["files"], found)
+
+
+def _files_of_set(name: str, source: Mapping[str, Any], place: Path) -> set[str]:
+    """What would be read of a reward benchmark's set now."""
+    from judgefree.data.sources import matching
+    from judgefree.reward_benchmarks.loaders import FILES
+
+    layouts, mirror = FILES[name]  # type: ignore[index]
+    return {
+        path.relative_to(place).as_posix()
+        for path in matching(place, mirror if source["kind"] == "mirror" else layouts)
+    }
 
 
 def _current(root: Path, name: str, resolved: Mapping[str, Any]) -> bool:

@@ -1,8 +1,7 @@
 """params.yaml as a whole: read as YAML 1.2, refused with the key's path and the fix, resolved into one file per stage."""
 
-import difflib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +10,19 @@ from pydantic import ValidationError, model_validator
 from judgefree.config import Compare, Count, Gates, Grading, Pipeline, PromptFormat, Run, Strict, Suite, Training
 from judgefree.config_benchmarks import AlpacaEval, ArenaHard
 from judgefree.config_data import (
-    ArithmeticData,
     Base,
     Data,
     Generated,
     MawpsData,
-    PreferenceData,
     ScratchBase,
     require_vocabulary,
 )
 from judgefree.config_judges import JudgeSettings, Pair, PolicyJudge, RewardModelJudge
 from judgefree.config_reward_models import RewardModelSettings
-from judgefree.config_rewards import HELD_OUT, RewardBenchmarks, RewardGates
+from judgefree.config_rewards import RewardBenchmarks, RewardGates
 from judgefree.errors import JudgefreeError
 from judgefree.files import sha256_file
+from judgefree.params_benchmarks import check_answering, check_rewarding, known_name, require_pairs
 from judgefree.refusals import refusals
 from judgefree.texts import read_mapping, read_texts
 
@@ -77,15 +75,15 @@ class Params(Strict):
         for name in self.runs.keys() & self.bases.keys():
             raise ValueError(f"runs.{name}: is the name of a base too; both live in models/, rename one")
         for name, run in self.runs.items():
-            _known(f"runs.{name}.dataset", run.dataset, self.data)
-            _known(f"runs.{name}.start_from", run.start_from, {**self.bases, **self.runs})
+            known_name(f"runs.{name}.dataset", run.dataset, self.data)
+            known_name(f"runs.{name}.start_from", run.start_from, {**self.bases, **self.runs})
             self.training_of(name)
         for section, models in (("bases", self.bases), ("runs", self.runs)):
             for name, model in models.items():
                 for suite in model.suites:
-                    _known(f"{section}.{name}.suites", suite, self.suites)
+                    known_name(f"{section}.{name}.suites", suite, self.suites)
         for name, benchmark in self.suites.items():
-            _known(f"suites.{name}.dataset", benchmark.dataset, self.data)
+            known_name(f"suites.{name}.dataset", benchmark.dataset, self.data)
         for name in {run.dataset for run in self.runs.values()} | {suite.dataset for suite in self.suites.values()}:
             if name not in self.prompts:
                 raise ValueError(f"prompts.{name}: missing; say how a question of this data set is put to the policy")
@@ -118,34 +116,28 @@ class Params(Strict):
                 raise ValueError(f"runs.{name}: a run {'with' if given else 'without'} options.reward_model stands in "
                                  f"the section {'save_runs' if given else 'runs'}; move it there")  # fmt: skip
             if given is not None:
-                _known(f"save_runs.{name}.options.reward_model", str(given), known - {name})
+                known_name(f"save_runs.{name}.options.reward_model", str(given), known - {name})
         for name, settings in self.reward_models.items():
             if name in self.runs or name in self.bases:
                 raise ValueError(f"reward_models.{name}: is the name of another model; all live in models/, rename one")
             policies = {**self.bases, **self.runs}
-            _known(f"reward_models.{name}.start_from", settings.start_from, policies)
-            _known(f"reward_models.{name}.value_fit.policy", settings.value_fit.policy, policies)
-            _known(f"reward_models.{name}.dataset", settings.dataset, self.data)
-            _known(f"prompts.{settings.dataset}", settings.dataset, self.prompts)
-            self._has_pairs(f"reward_models.{name}.dataset", settings.dataset)
-
-    def _has_pairs(self, key: str, dataset: str) -> None:
-        data = self.data[dataset]
-        if not isinstance(data, PreferenceData) and not (isinstance(data, ArithmeticData) and data.pairs):
-            raise ValueError(f"{key}: {dataset} has no preference pairs; give it a section pairs, or use a data set of kind "
-                             "ultrafeedback or hh_rlhf")  # fmt: skip
+            known_name(f"reward_models.{name}.start_from", settings.start_from, policies)
+            known_name(f"reward_models.{name}.value_fit.policy", settings.value_fit.policy, policies)
+            known_name(f"reward_models.{name}.dataset", settings.dataset, self.data)
+            known_name(f"prompts.{settings.dataset}", settings.dataset, self.prompts)
+            require_pairs(f"reward_models.{name}.dataset", settings.dataset, self.data)
 
     def _paired(self) -> None:
         """Pairs name what is there, and no two of them the same figure."""
         models = {**self.bases, **self.runs}
         for name, judge in self.judges.items():
             if isinstance(judge, PolicyJudge):
-                _known(f"judges.{name}.model", judge.model, models)
+                known_name(f"judges.{name}.model", judge.model, models)
         seen: dict[tuple[str, ...], str] = {}
         for name, pair in self.pairs.items():
-            _known(f"pairs.{name}.judge", pair.judge, self.judges)
+            known_name(f"pairs.{name}.judge", pair.judge, self.judges)
             for side, model in (("model", pair.model), ("against", pair.against)):
-                _known(f"pairs.{name}.{side}", model, models)
+                known_name(f"pairs.{name}.{side}", model, models)
                 if pair.suite not in models[model].suites:
                     raise ValueError(f"pairs.{name}.suite: {model} is not tested on {pair.suite}; add it to its suites")
             if (pair.prompts is None) != isinstance(self.judges[pair.judge], RewardModelJudge):
@@ -154,21 +146,12 @@ class Params(Strict):
                 raise ValueError(f"pairs.{name}: has model, against, suite and judge of pairs.{other}; remove one")
 
     def _benchmarked(self) -> None:
-        for section in ("alpaca_eval", "arena_hard"):
-            if benchmark := getattr(self, section):
-                _known(f"{section}.judge", benchmark.judge, self.judges)
-                for model in benchmark.models:
-                    _known(f"{section}.models", model, {**self.bases, **self.runs})
-                if (not benchmark.prompts) != isinstance(self.judges[benchmark.judge], RewardModelJudge):
-                    raise ValueError(f"{section}.prompts is given exactly when the judge reads; add or remove it")
-        if judged := self.reward_benchmarks:
-            for model in judged.models:
-                _known("reward_benchmarks.models", model, [*self.reward_models, *self.save_runs])
-            if (place := judged.sets.get(HELD_OUT)) and place.dataset:
-                _known(key := f"reward_benchmarks.sets.{HELD_OUT}.dataset", place.dataset, self.data)
-                self._has_pairs(key, place.dataset)
-        if self.reward_gates:
-            _known("reward_gates.rank_by", self.reward_gates.rank_by, judged.sets if judged else [])
+        policies = {**self.bases, **self.runs}
+        check_answering("alpaca_eval", self.alpaca_eval, self.judges, policies)
+        check_answering("arena_hard", self.arena_hard, self.judges, policies)
+        datasets = {name: model.dataset for name, model in self.reward_models.items()}
+        datasets |= {name: self.runs[name].dataset for name in self.save_runs}
+        check_rewarding(self.reward_benchmarks, self.reward_gates, datasets, self.data)
 
     def _arms(self) -> None:
         """Runs of one arm are pooled over seeds, so nothing else may differ between them, nor between their starts."""
@@ -386,13 +369,6 @@ def read_judge_texts(root: Path, prompts: str | Mapping[str, str], key: str) -> 
     if isinstance(prompts, str):
         return read_texts(root, prompts, key)
     return {category: read_texts(root, file, f"{key}.{category}") for category, file in prompts.items()}
-
-
-def _known(path: str, name: str, among: Collection[str]) -> None:
-    if name not in among:
-        close = difflib.get_close_matches(name, among, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(among)) or 'none'}"
-        raise ValueError(f"{path}: unknown name {name!r}; {hint}")
 
 
 def _merge(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from judgefree.config_data import ArithmeticData, Quality
 from judgefree.data import arithmetic
+from judgefree.data.generated import home
 from judgefree.errors import JudgefreeError
 
 QUALITY = Quality(
@@ -223,3 +224,15 @@ def test_a_world_too_small_for_the_rows_is_refused_with_the_fix():
     with pytest.raises(JudgefreeError, match=r"no new train question .* after \d+ different ones") as caught:
         arithmetic.rows(settings(templates=["chain"], max_steps=1, max_value=5, test=2, validation=1))
     assert "fewer rows" in caught.value.fix
+
+
+def test_held_out_pairs_ask_what_no_training_row_asks():
+    world = settings(templates=["chain"], max_steps=2, pairs={"train": 100, "validation": 30})
+    pairs = arithmetic.preference_pairs(world)
+    by_split = {split: [pair["prompt"][0]["content"] for pair in pairs if pair["split"] == split]
+                for split in ("train", "validation")}  # fmt: skip
+    assert [len(questions) for questions in by_split.values()] == [100, 30]
+    for split, questions in by_split.items():
+        assert {home("arithmetic", question) for question in questions} == {split}
+    fewer = settings(templates=["chain"], max_steps=2, pairs={"train": 100, "validation": 1})
+    assert arithmetic.preference_pairs(fewer)[:100] == pairs[:100]

@@ -105,6 +105,7 @@ def test_sound_pairs_pass() -> None:
         ([*PAIRS, pair(3, chosen=" ")], "chosen_words column_min_to_be_between", 0),
         ([*PAIRS, pair(3, rejected=None)], "rejected_words column_min_to_be_between", 0),
         ([*PAIRS, pair(3, prompt=[{"role": "user", "content": ""}])], "prompt_words column_min_to_be_between", 0),
+        ([*PAIRS, pair(3, prompt=[{"role": "user", "content": None}])], "prompt_words column_min_to_be_between", 0),
         ([*PAIRS, pair(3, rejected="yes")], "equal column_max_to_be_between", 1),
         ([*PAIRS, pair(3, prompt=TALK[:3])], "wrong_roles column_max_to_be_between", 1),
         ([*PAIRS, pair(3, "validation", prompt=PAIRS[0]["prompt"])], "overlap column_max_to_be_between", 1),
@@ -115,3 +116,10 @@ def test_each_fault_of_a_pair_is_found(pairs, failing, observed) -> None:
     failed = [name for name, (_, success) in found.items() if not success]
     assert failing in failed and found[failing][0] == observed
     assert len(failed) == 1 or not pairs, failed
+
+
+def test_no_limits_are_blamed_for_pairs_which_have_none() -> None:
+    verdict = {"pairs": checks.validate_pairs([pair(1), pair(1)])}
+    with pytest.raises(JudgefreeError) as caught:
+        checks.enforce("mine", verdict, "there.json")
+    assert caught.value.fix == "see there.json; mend the source"

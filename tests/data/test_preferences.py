@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from judgefree.data.preferences import dialogue, parse
+from judgefree.config_data import PreferenceData
+from judgefree.data.preferences import _validate, dialogue, parse
 from judgefree.data.prepare import prepare
 from judgefree.data.rows import BadRow
 from judgefree.data.splits import load_split
@@ -114,3 +115,19 @@ def test_real_hh_rlhf(tmp_path: Path) -> None:
     held = load_pairs(tmp_path / "data" / "d" / PAIRS, "validation")
     refused = pq.read_table(tmp_path / "data" / "d" / "quarantine.parquet").num_rows
     assert len(pairs) + len(held) + refused == 2312 and len(held) >= 50 and len(pairs) > 2000
+
+
+def test_a_split_without_rows_is_found() -> None:
+    """Held out are as many as were asked for, and what was read left something."""
+    settings = PreferenceData.model_validate(
+        {"kind": "ultrafeedback", "id": "./uf", "seed": 0, "validation": 2, "quality": QUALITY}
+    )
+    rows = [{"id": f"r{i}", "question": f"question {i}", "answer": None} for i in range(5)]
+    for splits, failing in (
+        ({"train": rows[:2], "validation": rows[2:4], "test": rows[4:]}, []),
+        ({"train": rows[:2], "validation": [], "test": rows[4:]}, ["validation"]),
+        ({"train": rows[:2], "validation": rows[2:3], "test": rows[4:]}, ["validation"]),
+        ({"train": rows[:2], "validation": rows[2:4], "test": []}, ["test"]),
+    ):
+        verdict = _validate(splits, {"train": 4, "test": 1}, settings)
+        assert [part for part, found in verdict.items() if not all(check["success"] for check in found)] == failing

@@ -27,6 +27,8 @@ ANYWHERE = {
     "config_texts.py": "as config.py",
     "pinned.py": "refuses settings; what was read, and where, stands in what is made",
     "params.py": "as config.py",
+    "params_benchmarks.py": "as config.py",
+    "places.py": "where a model lies; what lies there is a dependency",
     "errors.py": "what is said when nothing is made",
     "processes.py": "how long a process lives",
     "cli.py": "starts a stage; what it passes on stands in resolved/",

@@ -30,6 +30,7 @@ def judged(project: Any, name: str, overall: float) -> None:
     metrics = {
         "reward_bench/llmbar/overall": overall, "reward_bench/llmbar/overall_se": 0.05, "reward_bench/llmbar/items": 4,
         "ruler/length/llmbar/overall": 0.25, "reward_bench/llmbar/section/llmbar-natural": 1.0,
+        "reward_bench/of_another_version": 0.125,
         "reward_bench/held_out_pairs/overall": 0.5, "ruler/random/held_out_pairs/overall": 0.5,
     }  # fmt: skip
     write_atomic(folder / "metrics.json", pretty_json(metrics))

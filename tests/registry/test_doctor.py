@@ -90,11 +90,17 @@ def test_halves(project: Any) -> None:
     (project.root / "models" / "torn").mkdir()
     (project.root / "models" / ".rlvr.old").mkdir()
     (project.root / ".work" / "evaluate" / "abc.partial").mkdir(parents=True)
+    reports = [
+        project.root / "reports" / kind / "torn" for kind in ("alpaca-eval", "arena-hard", "pairwise", "reward-bench")
+    ]
+    for report in reports:
+        report.mkdir(parents=True)
     found = {finding.problem.split(" ")[0]: finding.command for finding in examine(project.root)}
     assert found[str(project.root / "models" / "torn")].startswith("rm -r")
     assert str(project.root / "models" / ".rlvr.old") in found
     assert str(project.root / ".work" / "evaluate" / "abc.partial") in found
-    assert len(found) == 3
+    assert all(str(report) in found for report in reports)
+    assert len(found) == 3 + len(reports)
 
 
 def test_a_disk_too_small_for_the_next_run(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:

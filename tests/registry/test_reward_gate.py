@@ -1,5 +1,7 @@
 """The gate of reward models, on outcomes made by hand."""
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
@@ -60,11 +62,12 @@ def test_what_beats_the_champion_must_beat_the_rulers_too() -> None:
     assert judged(report(150, longest=149), report(100)).decision == "PROMOTE"
     text = Verdict("a", "REJECT", verdict.reason, "judge", 1, None, "champion version 1", {}, verdict).markdown()
     assert "| ruler length | 0.75 | 0.75 | 0 | below 0: broken |" in text
+    assert "The interval is of 0.95 confidence, from 2,000 resamples." in text
     assert "| ruler length_short | 0.75 | 0 | -0.75 | below 0: held |" in text
 
 
-def test_no_other_benchmark_may_fall_far() -> None:
-    """0.73 after 0.75 is a fall of just the limit; rank_by itself is no guard, and a figure by its parts is one."""
+def test_no_benchmark_may_fall_far() -> None:
+    """0.73 after 0.75 is a fall of just the limit; a figure by its parts is a guard too."""
     old = report(100, xstest=0.75)
     assert judged(report(150, xstest=0.73), old).decision == "PROMOTE"
     fallen = judged(report(150, xstest=0.72), old)
@@ -75,6 +78,13 @@ def test_no_other_benchmark_may_fall_far() -> None:
              for side, value in ((report(150), 0.1), (report(100), 0.9))]  # fmt: skip
     guards = [guard.name for guard in judged(*whole).guards if not guard.strict]
     assert guards == ["reward_bench/rm_bench/overall", "reward_bench/rm_bench/mean_of_chat_code"]
+
+
+def test_the_official_score_of_the_deciding_benchmark_may_not_fall_far_either() -> None:
+    """More prompts are right, but of the sections that weigh less."""
+    score = "reward_bench/llmbar/overall"
+    fallen = judged(replace(report(150), metrics={score: 0.4}), replace(report(100), metrics={score: 0.5}))
+    assert fallen.decision == "REJECT" and f"{score} went from 0.5 to 0.4" in fallen.reason
 
 
 def test_prompts_count_once() -> None:
@@ -90,6 +100,8 @@ def test_choosing_the_best_of_many_by_the_same_rows_makes_the_interval_surer() -
     one, ten = judged(report(150), report(100)), judged(report(150), report(100), choices=10)
     # z of 99.5 % against 95 %: 2.81 / 1.96 = 1.43 times as far
     assert (ten.gain.value - ten.gain.low) / (one.gain.value - one.gain.low) == pytest.approx(1.43, abs=0.15)
+    assert (one.confidence, one.resamples) == (0.95, 2000)
+    assert (ten.confidence, ten.resamples) == (pytest.approx(0.995), 20_000)
     close = report(107)  # 7 of 200 differ
     assert judged(close, report(100)).decision == "PROMOTE"
     assert judged(close, report(100), choices=1000).decision == "HOLD"

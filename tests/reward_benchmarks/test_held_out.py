@@ -10,6 +10,7 @@ from ruamel.yaml import YAML
 from judgefree.config_rewards import Place, RewardBenchmarks
 from judgefree.data.tables import write_parquet
 from judgefree.errors import JudgefreeError
+from judgefree.files import seal, write_atomic
 from judgefree.params import parse_params, resolve
 from judgefree.registry.kinds import registered
 from judgefree.reward_benchmarks.rulers import length
@@ -26,11 +27,19 @@ def row(place: int, split: str, chosen: str, rejected: str, prompt: str = "") ->
     return {"id": f"pair-{place}", "split": split, "prompt": said, "chosen": chosen, "rejected": rejected}
 
 
+def data_set(root: Path, rows: list[dict[str, Any]]) -> Path:
+    """data/pairs as it is prepared; the file of its pairs."""
+    path = root / "data" / "pairs" / PAIRS
+    write_parquet(path, rows, SCHEMA)
+    seal(path.parent, {"kind": "arithmetic"})
+    return path
+
+
 def test_only_held_out_pairs_count_and_a_tie_is_wrong(tmp_path: Path) -> None:
     """By the length ruler: two right, one wrong, one equal; two pairs share a prompt and are one group for the error."""
     rows = [row(0, "train", "a", "bb"), row(1, "validation", "aaa", "b"), row(2, "validation", "a", "bb"),
             row(3, "validation", "a", "b", "same"), row(4, "validation", "aa", "b", "same")]  # fmt: skip
-    write_parquet(tmp_path / "data" / "pairs" / PAIRS, rows, SCHEMA)
+    data_set(tmp_path, rows)
     tables, metrics = run_benchmarks(length, RewardBenchmarks.model_validate(SECTION), tmp_path)
     assert metrics["reward_bench/held_out_pairs/overall"] == 0.5 == metrics["ruler/length/held_out_pairs/overall"]
     # residuals by prompt: +1/8, -1/8, and -1/8 + 1/8
@@ -47,9 +56,18 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(JudgefreeError, match="the data set .*pairs is missing") as missing:
         run_benchmarks(length, settings, tmp_path)
     assert "dvc repro prepare@pairs" in missing.value.fix
-    write_parquet(tmp_path / "data" / "pairs" / PAIRS, [row(0, "train", "a", "b")], SCHEMA)
+    pairs = data_set(tmp_path, [row(0, "train", "a", "b")])
     with pytest.raises(JudgefreeError, match="held_out_pairs: no row to score"):
         run_benchmarks(length, settings, tmp_path)
+    write_parquet(pairs, [row(0, "validation", "aa", "b")], SCHEMA)
+    with pytest.raises(JudgefreeError, match=r"pairs.parquet is not what was written"):
+        run_benchmarks(length, settings, tmp_path)
+    pairs.unlink()
+    write_atomic(pairs.parent / "train.parquet", b"rows")
+    seal(pairs.parent, {"kind": "arithmetic"})
+    with pytest.raises(JudgefreeError, match=r"the data set .*pairs was made without pairs.parquet") as without:
+        run_benchmarks(length, settings, tmp_path)
+    assert without.value.fix == "run `dvc repro prepare@pairs`"
 
 
 # ---------------------------------------------------------------------------------------------------------- settings
@@ -78,6 +96,19 @@ def test_reward_models_are_registered_where_there_are_gates_for_them() -> None:
     assert registered(gated) == [("policies", "arithmetic"), ("reward-models", "pairs")]
     with pytest.raises(JudgefreeError, match="reward_gates.rank_by: unknown name 'llmbar'; known: held_out_pairs"):
         parse_params(settings() | {"reward_gates": {**gates, "rank_by": "llmbar"}}, "params.yaml")
+    with pytest.raises(JudgefreeError, match="reward_gates: no model is judged.*reward_benchmarks.models"):
+        parse_params(settings(models={}) | {"reward_gates": gates}, "params.yaml")
+    without = {name: section for name, section in settings().items() if name != "reward_benchmarks"}
+    with pytest.raises(JudgefreeError, match="reward_gates: .*add the section reward_benchmarks"):
+        parse_params(without | {"reward_gates": gates}, "params.yaml")
+
+
+def test_no_data_set_is_called_as_reward_models_are_registered() -> None:
+    gates = {"rank_by": "held_out_pairs", "margin": 0.0, "min_items": 1, "max_fall": 0.0}
+    raw = settings() | {"reward_gates": gates}
+    raw["data"]["pairs-reward-model"] = raw["data"]["arithmetic"]
+    with pytest.raises(JudgefreeError, match="data.pairs-reward-model: is what the reward models of pairs are"):
+        parse_params(raw, "params.yaml")
 
 
 def test_each_judged_model_has_settings_of_its_own() -> None:

@@ -113,11 +113,11 @@ def test_aggregations_by_hand() -> None:
 @pytest.mark.parametrize("aggregation", ["grpo", "bnpo", "dapo", "dr_grpo"])
 def test_a_batch_from_which_nothing_is_learnt_is_finite(aggregation: str) -> None:
     """SAVE's filter kept no response: rows of padding, none counted."""
-    losses = torch.zeros(2, 3, requires_grad=True)
+    logprobs, mask = torch.full((2, 3), -1.0, requires_grad=True), torch.zeros(2, 3)
     counts = Denominators(rows=0, tokens_here=0, tokens_everywhere=0, max_completion_tokens=4, processes=1)
-    loss = aggregate(losses, torch.zeros(2, 3), settings(aggregation=aggregation), counts)
+    loss = aggregate(logprobs * mask, mask, settings(aggregation=aggregation), counts)
     loss.backward()
-    assert loss.item() == 0.0 and losses.grad is not None and losses.grad.abs().sum() == 0.0
+    assert loss.item() == 0.0 and logprobs.grad is not None and logprobs.grad.abs().sum() == 0.0
 
 
 def test_equal_token_gradient_for_short_and_long_answers() -> None:

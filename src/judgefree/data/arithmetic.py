@@ -114,16 +114,17 @@ def demonstration(start: int, moves: Sequence[int], kind: Kind, rng: random.Rand
 
 
 def preference_pairs(settings: ArithmeticData) -> list[dict[str, Any]]:
-    """Rows of pairs.parquet: two demonstrations of the warm-up's mixture to one question, the right one chosen. Questions
-    are new training questions, each in one pair; their true order is known, and what else the texts differ in is what the
-    mixture makes of it."""
+    """Rows of pairs.parquet: two demonstrations of the warm-up's mixture to one question, the right one chosen. Each
+    question stands in one pair, and belongs to the pair's split: what is held out is no question of train.parquet. Their
+    true order is known, and what else the texts differ in is what the mixture makes of it."""
     assert settings.pairs
     rng, seen = random.Random(stream_seed("arithmetic", settings.seed, "pairs")), set[str]()
     sizes = [*["train"] * settings.pairs.train, *["validation"] * settings.pairs.validation]
     found: list[dict[str, Any]] = []
     while len(found) < len(sizes):
+        split = sizes[len(found)]
         question, (start, moves) = unseen(
-            "arithmetic", "train", lambda: _drawn(settings, rng), seen,
+            "arithmetic", split, lambda: _drawn(settings, rng), seen,
             "ask for fewer pairs, or raise max_value or max_steps",
         )  # fmt: skip
         answer = str(start + sum(moves))
@@ -132,7 +133,7 @@ def preference_pairs(settings: ArithmeticData) -> list[dict[str, Any]]:
         if right[0] == right[1]:
             continue
         found.append({
-            "id": f"pair-{len(found):06d}", "split": sizes[len(found)], "prompt": [{"role": "user", "content": question}],
+            "id": f"pair-{len(found):06d}", "split": split, "prompt": [{"role": "user", "content": question}],
             "chosen": texts[right.index(True)], "rejected": texts[right.index(False)],
         })  # fmt: skip
     return found

@@ -19,6 +19,7 @@ from judgefree.files import canonical_json
 # Read when the library is imported; it would call home otherwise, and stall where there is no network.
 os.environ["GX_ANALYTICS_ENABLED"] = "false"
 Verdict = dict[str, list[dict[str, Any]]]
+PAIRS_PART = "pairs"  # of a verdict: its expectations have no limits that params.yaml could change
 _PAIR_COLUMNS = ["id", "split", "chosen_words", "rejected_words", "prompt_words", "equal", "wrong_roles", "overlap"]
 
 
@@ -79,13 +80,13 @@ def validate_pairs(pairs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         {
             "id": pair["id"], "split": pair["split"],
             **{f"{side}_words": len((pair[side] or "").split()) for side in ("chosen", "rejected")},
-            "prompt_words": min((len(message["content"].split()) for message in pair["prompt"]), default=0),
+            "prompt_words": min((len((message["content"] or "").split()) for message in pair["prompt"]), default=0),
             "equal": int(pair["chosen"] == pair["rejected"]), "wrong_roles": int(not _takes_turns(pair["prompt"])),
             "overlap": int(pair["split"] != "train" and prompt in trained),
         }
         for pair, prompt in zip(pairs, prompts, strict=True)
     ], columns=_PAIR_COLUMNS)  # fmt: skip
-    return _judge()("pairs", frame, [
+    return _judge()(PAIRS_PART, frame, [
         gxe.ExpectTableRowCountToBeBetween(min_value=1),
         gxe.ExpectColumnValuesToNotBeNull(column="id"),
         gxe.ExpectColumnValuesToBeUnique(column="id"),
@@ -131,7 +132,8 @@ def enforce(name: str, verdict: Verdict, kept_in: str) -> None:
         for part, check in failed:
             what = " ".join(filter(None, (part, check["column"], check["expectation"])))
             lines.append(f"    {what}: observed {check['observed']}, allowed {check['allowed']}")
-        raise JudgefreeError("\n".join(lines), f"see {kept_in}; mend the source, or the limits in data.{name}.quality")
+        limits = "" if all(part == PAIRS_PART for part, _ in failed) else f", or the limits in data.{name}.quality"
+        raise JudgefreeError("\n".join(lines), f"see {kept_in}; mend the source{limits}")
 
 
 def _identity(configuration: Any) -> tuple[str, str | None]:

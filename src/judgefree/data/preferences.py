@@ -78,9 +78,11 @@ def prepare_preferences(name: str, settings: PreferenceData, root: Path) -> None
         if instructions:
             write_parquet(work / f"{split}.parquet", instructions, SCHEMA)
     write_parquet(work / "quarantine.parquet", records(refused.entries), QUARANTINE)
-    read_in_all = sum(len(source.rows) for source in sources)
-    refused.enforce(name, read_in_all, settings.quality.max_quarantined_share, f".work/data/{name}/quarantine.parquet")
-    verdict = _validate(splits, settings) | {"pairs": checks.validate_pairs(pairs)}
+    rows_read = {source.split: len(source.rows) for source in sources}
+    refused.enforce(
+        name, sum(rows_read.values()), settings.quality.max_quarantined_share, f".work/data/{name}/quarantine.parquet"
+    )
+    verdict = _validate(splits, rows_read, settings) | {checks.PAIRS_PART: checks.validate_pairs(pairs)}
     write_atomic(work / "quality.json", pretty_json(verdict))
     checks.enforce(name, verdict, f".work/data/{name}/quality.json")
     origin = {source.split: source.facts for source in sources}
@@ -88,15 +90,20 @@ def prepare_preferences(name: str, settings: PreferenceData, root: Path) -> None
     seal(work, {
         "kind": settings.kind, "key": key_of(plain, {split: facts["files"] for split, facts in origin.items()}),
         "rows": {split: len(instructions) for split, instructions in splits.items() if instructions},
-        "rows_read": {source.split: len(source.rows) for source in sources}, "quarantined": refused.counts(),
+        "rows_read": rows_read, "quarantined": refused.counts(),
         "pairs": {split: sum(row.split == split for row in rows) for split in ("train", "validation")}, "sources": origin,
     })  # fmt: skip
     publish(work, root / "data" / name)
 
 
-def _validate(splits: Mapping[str, list[dict[str, Any]]], settings: PreferenceData) -> checks.Verdict:
-    """The verdict on the instructions, which have no answer; none of a split stands in another."""
-    there = {split: rows for split, rows in splits.items() if rows}
+def _validate(
+    splits: Mapping[str, list[dict[str, Any]]], rows_read: Mapping[str, int], settings: PreferenceData
+) -> checks.Verdict:
+    """The verdict on the instructions, which have no answer; none of a split stands in another, as many are held out as
+    were asked for, and of each split that was read some are left. rows_read: by split of the source."""
+    sizes = {split: (1, rows) for split, rows in rows_read.items()}
+    sizes["validation"] = (settings.validation, settings.validation)
+    there = {split: splits[split] for split in sizes}
     questions = {split: {row["question"] for row in rows} for split, rows in there.items()}
     facts = [
         {
@@ -105,9 +112,7 @@ def _validate(splits: Mapping[str, list[dict[str, Any]]], settings: PreferenceDa
         }
         for split, own in questions.items()
     ]
-    return checks.validate(
-        there, {split: (1, len(rows)) for split, rows in there.items()}, facts, settings.quality, False
-    )
+    return checks.validate(there, sizes, facts, settings.quality, referenced=False)
 
 
 def load(settings: PreferenceData, root: Path) -> list[Source]:

@@ -12,6 +12,7 @@ from judgefree.config import PromptFormat, Run, Training
 from judgefree.episodes import Method
 from judgefree.errors import JudgefreeError
 from judgefree.methods import rlif, rlvr, rubric, save, sft, spyrl, srrl
+from judgefree.places import reward_model_in
 from judgefree.scoring.grader import Grader
 from judgefree.texts import JUDGE_TEXTS, Slots
 
@@ -77,5 +78,4 @@ def models_of(run: Run, root: Path) -> dict[str, Path]:
     """The names in models/ that the run's options mention, beside the model it starts from, and where each is: the folder
     of an entry of reward_models, or what a run has made of one."""
     names = [run.options[MODELS[run.method]]] if run.method in MODELS else []
-    inside = {name: root / "models" / name / "reward_model" for name in names}
-    return {name: folder if folder.is_dir() else folder.parent for name, folder in inside.items()}
+    return {name: reward_model_in(root / "models" / name) for name in names}

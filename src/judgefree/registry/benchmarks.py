@@ -8,6 +8,7 @@ from typing import Any
 from mlflow.entities import Run
 
 from judgefree.files import MANIFEST, key_of, read_json
+from judgefree.registry.catalogue import describe
 from judgefree.registry.facts import ModelFacts
 from judgefree.registry.runs import log_dataset, log_latest
 from judgefree.registry.store import Store
@@ -31,12 +32,14 @@ def benchmarks_of(root: Path, name: str) -> dict[str, dict[str, Any]]:
 
 
 def log_benchmark(store: Store, run: Run, model: ModelFacts, benchmark: str, facts: Mapping[str, Any]) -> None:
-    """A report's metrics, its files but for the rows of reward benchmarks, and what was read as data sets."""
+    """A report's metrics that are described, its files but for the rows of reward benchmarks, and what was read as data
+    sets."""
     folder = store.root / "reports" / benchmark / model.name
     group = benchmark.replace("-", "_")
     prefix = "" if benchmark == REWARD_BENCH else f"{group}/by-{facts['benchmark']['judge']}/"
     metrics = {f"{prefix}{name}": value for name, value in read_json(folder / "metrics.json").items()}
-    log_latest(store, run, metrics, model.selected_step)
+    known = {name: value for name, value in metrics.items() if describe(name)}
+    log_latest(store, run, known, model.selected_step)
     for file in _SHOWN:
         if (folder / file).is_file():
             store.client.log_artifact(run.info.run_id, str(folder / file), group)

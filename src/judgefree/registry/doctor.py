@@ -141,7 +141,8 @@ def _space_of_runs(root: Path) -> dict[str, int]:
 def _halves(root: Path) -> list[Finding]:
     """Traces of work that was cut off. What a command goes on with by itself is no finding."""
     found = []
-    for parent in ("models", "reports/runs", "reports/reward-bench", "data"):
+    reports = ("runs", "reward-bench", "alpaca-eval", "arena-hard", "pairwise")
+    for parent in ("models", *(f"reports/{kind}" for kind in reports), "data"):
         for folder in sorted((root / parent).glob("*/")):
             if folder.name.startswith(".") and folder.name.endswith(".old"):
                 found.append(Finding(f"{folder} was left when a result was replaced", f"rm -r {folder}"))

@@ -61,7 +61,8 @@ class Guard:
 @dataclass(frozen=True)
 class Judgement:
     """What the items say. better, worse: items on which the candidate scored higher, lower; items_needed: how many
-    the reason asks for, None where more would not help or these are enough; ungraded: the shares of the
+    the reason asks for, None where more would not help or these are enough; confidence, resamples: of the interval `gain`;
+    ungraded: the shares of the
     measured completions on which the grader gave up, the candidate's and the other's; None of texts, which need none."""
 
     decision: Decision
@@ -70,6 +71,8 @@ class Judgement:
     items: int
     scores: tuple[float, float]
     gain: Interval
+    confidence: float
+    resamples: int
     better: int
     worse: int
     items_needed: int | None
@@ -142,7 +145,7 @@ def compared(
     decision, reason, asked = _decide(len(paired), gain, needed, guards, gates)
     return Judgement(
         decision, reason, measure, len(paired), (float(new.mean()), float(old.mean())), gain,
-        int((paired > 0).sum()), int((paired < 0).sum()), asked, guards, None,
+        compare.confidence, compare.resamples, int((paired > 0).sum()), int((paired < 0).sum()), asked, guards, None,
     )  # fmt: skip
 
 
@@ -210,6 +213,7 @@ def _table(judged: Judgement) -> list[str]:
         rows.append(f"| ungraded | {shares} | | each at most {UNGRADED_LIMIT:g} |")
     return [
         "| measure | candidate | reference | change | limit |", "| --- | --: | --: | --: | --- |", *rows, "",
-        f"{judged.items} items: {judged.better} better, {judged.worse} worse."
+        f"{judged.items} items: {judged.better} better, {judged.worse} worse. The interval is of {judged.confidence:.6g} "
+        f"confidence, from {judged.resamples:,} resamples."
         + (f" {judged.items_needed} would be needed." if judged.items_needed else ""),
     ]  # fmt: skip

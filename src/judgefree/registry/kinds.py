@@ -20,8 +20,3 @@ def registered(params: Params) -> list[tuple[Kind, str]]:
 def reward_dataset(params: Params, name: str) -> str:
     """The data set that a reward model, an entry of reward_models or of save_runs, was trained on."""
     return (params.reward_models.get(name) or params.runs[name]).dataset
-
-
-def reward_model_name(task: str) -> str:
-    """What the registered model of a data set's reward models, and the verdicts on them, are called."""
-    return f"{task}-reward-model"

@@ -45,11 +45,22 @@ class Rollback:
 
 
 def register_task(root: Path, task: str, only: Kind | None = None) -> Iterator[Verdict]:
-    """The verdicts on all that a task has a registered model of, or on one kind. Raises JudgefreeError as those do."""
+    """The verdicts on all that a task has a registered model of, or on one kind. Raises JudgefreeError as those do, once all
+    that can be decided is."""
     params = checked(root / "params.yaml")
     kinds = [only] if only else [kind for kind, name in registered(params) if name == task]
+    refused = []
     for kind in kinds or ["policies"]:  # which says what there is
-        yield register(root, task) if kind == "policies" else register_reward_model(root, task)
+        try:
+            verdict = register(root, task) if kind == "policies" else register_reward_model(root, task)
+        except JudgefreeError as error:
+            refused.append(error)
+        else:
+            yield verdict
+    if len(refused) == 1:
+        raise refused[0]
+    if refused:
+        raise JudgefreeError("; ".join(error.problem for error in refused), "; ".join(error.fix for error in refused))
 
 
 def register(root: Path, task: str) -> Verdict:

@@ -7,6 +7,7 @@ Where the benchmarks or what they read have changed since the champion was judge
 """
 
 import logging
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,20 +17,22 @@ import pandas as pd
 from mlflow.entities.model_registry import ModelVersion
 
 from judgefree.check import checked
+from judgefree.config_rewards import reward_model_name
+from judgefree.errors import JudgefreeError
 from judgefree.files import MANIFEST, read_json, verify
 from judgefree.params import Params
+from judgefree.places import reward_model_in
 from judgefree.registry import package
 from judgefree.registry.benchmarks import REWARD_BENCH
 from judgefree.registry.facts import ModelFacts
 from judgefree.registry.gate import Judgement, Report, Verdict
-from judgefree.registry.kinds import reward_model_name
 from judgefree.registry.reward_candidates import best_reward_model, settings_of
 from judgefree.registry.reward_gate import best_ruler, judge_rewards
-from judgefree.registry.standing import keep_report, kept_report, put_to_gate, report_there, version_of
+from judgefree.registry.standing import differ, keep_report, kept_report, put_to_gate, report_there, version_of
 from judgefree.registry.store import NAME, Store, open_store
 from judgefree.registry.sync import sync
 from judgefree.registry.versions import CONTENT, model_folder, registered_name
-from judgefree.reward_benchmarks.stage import INSIDE, METRICS, judge
+from judgefree.reward_benchmarks.stage import METRICS, judge
 
 log = logging.getLogger(__name__)
 
@@ -52,11 +55,10 @@ def register_reward_model(root: Path, task: str) -> Verdict:
 def _make_version(store: Store, task: str, model: ModelFacts) -> ModelVersion:
     """The version that holds the reward model of models/<model>, with the report that it is judged by."""
     place, report = store.root / "models" / model.name, store.root / "reports" / REWARD_BENCH / model.name
-    folder = place / INSIDE if (place / INSIDE).is_dir() else place
 
     def log_model(run_id: str, content: dict[str, str]) -> str:
         verify(place)
-        return package.log_reward_model(store, model, folder, run_id, content)
+        return package.log_reward_model(store, model, reward_model_in(place), run_id, content)
 
     content = read_json(report / MANIFEST)["model_sha256"]
     version = version_of(store, registered_name(reward_model_name(task)), task, model, content, log_model)
@@ -88,7 +90,7 @@ class _Candidate:
 
     def _champion_report(self, number: int, wanted: Mapping[str, Any]) -> Path:
         """How the champion was judged under the settings, rows and code of the candidate's report: from reports/ where that
-        model still is, from its version, or judged now."""
+        model still is, from its version, or judged now. Raises JudgefreeError where that is not to be had any more."""
         version = self.store.client.get_model_version(self.version.name, str(number))
         kept = kept_report(self.store, version, REWARD_BENCH)
         if there := report_there(
@@ -101,7 +103,13 @@ class _Candidate:
             fresh = judge(
                 version.tags[NAME], folder, version.tags[CONTENT], judged, self.params.threads, self.store.root
             )
-            keep_report(self.store, version, fresh, REWARD_BENCH)
+        keep_report(self.store, version, fresh, REWARD_BENCH)
+        shutil.rmtree(fresh)
+        if unlike := differ(read_json(kept / MANIFEST), wanted):
+            raise JudgefreeError(
+                f"champion version {number} was judged again, and {unlike} differ from what {self.model.name} was judged by",
+                f"run `dvc repro --force --single-item reward_bench@{self.model.name}`",
+            )
         return kept
 
 

@@ -1,5 +1,5 @@
-"""The gate of reward models: is a candidate better than what stands by the prompts of one benchmark, without cost on the
-others, and better than what anyone can score by without reading? Pure; the decision itself is gate.py's.
+"""The gate of reward models: is a candidate better than what stands by the prompts of one benchmark, without cost in any
+benchmark's own figures, and better than what anyone can score by without reading? Pure; the decision itself is gate.py's.
 
 What stands is the champion, or where there is none the best ruler.
 """
@@ -32,7 +32,8 @@ def judge_rewards(
     """Compare reports on reward models: the rows of gates.rank_by, and the metrics of all benchmarks.
 
     choices: how many models the candidate is the best of by these very rows; the interval is as much surer as keeps the
-    chance of a wrong promotion (Bonferroni). Raises JudgefreeError for rows that are not the same.
+    chance of a wrong promotion (Bonferroni), and as many times more resamples reach into its tails. Raises JudgefreeError
+    for rows that are not the same.
     """
     new = prompt_scores(candidate.items)
     old = prompt_scores(champion.items) if champion else prompt_scores(candidate.items, best_ruler(candidate.items))
@@ -45,13 +46,16 @@ def judge_rewards(
     guards = [Guard(f"ruler {ruler}", own, score, score - own, 0.0, strict=True) for ruler, score in beaten.items()]
     if champion:
         guards += _falls(candidate, champion, gates)
-    surer = compare.model_copy(update={"confidence": 1 - (1 - compare.confidence) / choices})
+    surer = compare.model_copy(
+        update={"confidence": 1 - (1 - compare.confidence) / choices, "resamples": compare.resamples * choices}
+    )
     return compared(gates.rank_by, new.to_numpy(), old.to_numpy(), guards, gates, surer)
 
 
 def _falls(candidate: Report, champion: Report, gates: RewardGates) -> list[Guard]:
-    """The figures of all other benchmarks, which both reports have; a fall of just max_fall is no more than that."""
-    names = [name for name in candidate.metrics if _is_whole(name) and name.split("/")[1] != gates.rank_by]
+    """The own figures of all benchmarks, which both reports have: those of rank_by as well, since they may weigh sections
+    where the prompts that decide are all alike. A fall of just max_fall is no more than that."""
+    names = [name for name in candidate.metrics if _is_whole(name)]
     both = [(name, candidate.metrics[name], champion.metrics[name]) for name in names]
     return [Guard(name, new, old, round(old - new, 12), gates.max_fall) for name, new, old in both]
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from mlflow.entities.model_registry import ModelVersion
 
-from judgefree.files import MANIFEST, key_of, publish, read_json, verify, write_atomic
+from judgefree.errors import JudgefreeError
+from judgefree.files import MANIFEST, key_of, publish, verify, write_atomic
 from judgefree.registry.facts import ModelFacts
 from judgefree.registry.gate import Decision, Judgement, Verdict
 from judgefree.registry.runs import find_model_run
@@ -82,12 +83,14 @@ def keep_report(store: Store, version: ModelVersion, report: Path, name: str) ->
 
 
 def report_there(version: ModelVersion, places: tuple[Path, ...], wanted: Mapping[str, Any]) -> Path | None:
-    """The first of these reports that is of this version and made as the one with the facts `wanted` is."""
+    """The first of these reports that is whole, of this version, and made as the one with the facts `wanted` is."""
     for folder in places:
-        if (folder / MANIFEST).is_file():
-            facts = read_json(folder / MANIFEST)
-            if facts["model_sha256"] == version.tags[CONTENT] and not differ(facts, wanted):
-                return folder
+        try:
+            facts = verify(folder)
+        except JudgefreeError:  # not there, or damaged, which no command would mend inside of a version
+            continue
+        if facts["model_sha256"] == version.tags[CONTENT] and not differ(facts, wanted):
+            return folder
     return None
 
 

@@ -12,8 +12,9 @@ from typing import Any
 from judgefree.config_rewards import Place
 from judgefree.data.sources import MIRROR, download, matching, mirror_folder, read_jsonl, read_parquet
 from judgefree.errors import JudgefreeError
-from judgefree.files import read_json, sha256_file
+from judgefree.files import read_json, sha256_file, verify
 from judgefree.pinned import is_folder
+from judgefree.reward_model.pairs import PAIRS
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,7 @@ def read_records(
     Raises JudgefreeError naming the missing place, or the file and row that cannot be read.
     """
     if place.dataset is not None:
-        kind, folder, patterns = "data set", root / "data" / place.dataset, layouts
-        if not folder.is_dir():
-            raise JudgefreeError(f"the data set {folder} is missing", f"run `dvc repro prepare@{place.dataset}`")
+        kind, folder, patterns = "data set", _with_pairs(root / "data" / place.dataset), layouts
     elif place.id is not None and is_folder(place.id):
         kind, folder, patterns = "folder", root / place.id, layouts
         if not folder.is_dir():
@@ -101,6 +100,16 @@ def read_records(
     facts = {"kind": kind, **place.model_dump(exclude_none=True),
              "files": {name: sha256_file(path) for name, path in files.items()}}  # fmt: skip
     return [record for name, path in files.items() for record in _records(name, path)], facts
+
+
+def _with_pairs(folder: Path) -> Path:
+    """The folder of a data set of this project, which must be whole and have pairs."""
+    fix = f"run `dvc repro prepare@{folder.name}`"
+    if not folder.is_dir():
+        raise JudgefreeError(f"the data set {folder} is missing", fix)
+    if PAIRS not in verify(folder)["files"]:
+        raise JudgefreeError(f"the data set {folder} was made without {PAIRS}", fix)
+    return folder
 
 
 def _records(name: str, path: Path) -> list[Record]:

@@ -25,9 +25,9 @@ from judgefree.files import (
     write_atomic,
 )
 from judgefree.params import load_params
+from judgefree.places import INSIDE, reward_model_in
 
 METRICS, TABLE, ITEMS = "metrics.json", "table.md", "items.parquet"
-INSIDE = "reward_model"  # the folder of a run's own reward model, inside of the run's
 
 _SOURCE = Path(__file__).parents[1]
 _CODE = ("reward_benchmarks", "reward_model/pairs.py", "reward_model/scoring.py", "data/sources.py", "episodes.py",
@@ -63,8 +63,7 @@ def reward_bench(model: str, settings: RewardBenchmarks, threads: int, root: Pat
         raise JudgefreeError(f"{model} is neither a model in models/ nor a folder", "correct the name")
     name = place.resolve().name
     files = verify(place)["files"] if (place / MANIFEST).is_file() else listing(place)
-    folder = place / INSIDE if (place / INSIDE).is_dir() else place
-    finished = judge(name, folder, judged_sha256(files), settings, threads, root)
+    finished = judge(name, reward_model_in(place), judged_sha256(files), settings, threads, root)
     target = root / "reports" / "reward-bench" / name
     publish(finished, target)
     return target
@@ -78,9 +77,9 @@ def judged_sha256(files: Mapping[str, Any]) -> str:
 
 def judge(name: str, folder: Path, content: str, settings: RewardBenchmarks, threads: int, root: Path) -> Path:
     """A finished report below .work on the reward model in `folder`, whose content has this sha256: metrics.json, table.md,
-    <benchmark>.parquet, manifest.json. Raises JudgefreeError as `reward_bench`."""
+    <benchmark>.parquet, manifest.json; the caller moves it away or removes it. Raises JudgefreeError as `reward_bench`."""
     made = conditions(settings, threads)
-    facts = {"model_sha256": content, **{name: value for name, value in made.items() if name != "sets"}}
+    facts = {"model_sha256": content, **{fact: value for fact, value in made.items() if fact != "sets"}}
     sealed, sources = _score_all(name, folder, settings, threads, facts, root)
     return _report(name, {**facts, "sets": made["sets"], "sources": sources}, sealed, root)
 
@@ -90,6 +89,14 @@ def conditions(settings: RewardBenchmarks, threads: int) -> dict[str, Any]:
     plain = settings.model_dump(mode="json", exclude_none=True, exclude={"models"})
     return {"sets": plain.pop("sets"), "settings": plain, "threads": threads,
             "code_sha256": code_hash(_SOURCE / part for part in _CODE)}  # fmt: skip
+
+
+def present_sources(settings: RewardBenchmarks, root: Path) -> dict[str, Any]:
+    """Where the rows of each benchmark come from as they are now, as a report's manifest says it. Raises JudgefreeError for
+    rows that are missing or malformed."""
+    from judgefree.reward_benchmarks.run import load_benchmarks
+
+    return {benchmark.name: benchmark.facts for benchmark in load_benchmarks(settings, root)}
 
 
 def _score_all(
@@ -134,7 +141,8 @@ def _report(name: str, facts: dict[str, Any], sealed: dict[str, Path], root: Pat
     from judgefree.reward_benchmarks.run import averages
     from judgefree.reward_benchmarks.table import markdown
 
-    finished = root / ".work" / "reward-bench" / f"report-{name}"
+    # By content, for a champion and the present model of its name may be judged at the same time.
+    finished = root / ".work" / "reward-bench" / f"report-{name}-{key_of(facts)[:16]}"
     shutil.rmtree(finished, ignore_errors=True)
     metrics: dict[str, float] = {}
     for benchmark, folder in sealed.items():

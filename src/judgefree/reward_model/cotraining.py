@@ -16,6 +16,7 @@ from torch import Tensor
 
 from judgefree.advantages import group_advantages
 from judgefree.episodes import Completion, Example, Policy, Prompt, Rollout, Turn
+from judgefree.places import INSIDE
 from judgefree.reward_model import losses
 from judgefree.reward_model.feedback import Feedback, advantages_of, select, threshold
 from judgefree.reward_model.learner import Learner, load_weights
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from judgefree.methods.save import Alarms, Options
 
 log = logging.getLogger(__name__)
-FOLDER = "reward_model"  # of the published run: the improved reward model
+FOLDER = INSIDE  # of the published run: the improved reward model
 
 
 class Save:

@@ -148,8 +148,8 @@ class Shown(TrainerCallback):
         self.progress.start(state.global_step, state.max_steps)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        losses = [row["loss"] for row in state.log_history if "loss" in row]
-        self.progress.update(state.global_step, {"loss": losses[-1]} if losses else {})
+        last = next((row for row in reversed(state.log_history) if "loss" in row), None)
+        self.progress.update(state.global_step, {"loss": last["loss"]} if last else {})
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.progress.stop()

@@ -1,0 +1,74 @@
+"""What params.yaml says of benchmarks, checked against the other sections; params.py does so when it reads the file."""
+
+import difflib
+from collections.abc import Collection, Mapping
+
+from judgefree.config_benchmarks import AlpacaEval, ArenaHard
+from judgefree.config_data import ArithmeticData, Data, PreferenceData
+from judgefree.config_judges import JudgeSettings, RewardModelJudge
+from judgefree.config_rewards import HELD_OUT, RewardBenchmarks, RewardGates, reward_model_name
+
+
+def known_name(path: str, name: str, among: Collection[str]) -> None:
+    """Raises ValueError, with the nearest name, for one that is not there."""
+    if name not in among:
+        close = difflib.get_close_matches(name, among, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(among)) or 'none'}"
+        raise ValueError(f"{path}: unknown name {name!r}; {hint}")
+
+
+def require_pairs(key: str, dataset: str, data: Mapping[str, Data]) -> None:
+    """Raises ValueError for a data set of which no preference pairs are made."""
+    settings = data[dataset]
+    if not isinstance(settings, PreferenceData) and not (isinstance(settings, ArithmeticData) and settings.pairs):
+        raise ValueError(f"{key}: {dataset} has no preference pairs; give it a section pairs, or use a data set of kind "
+                         "ultrafeedback or hh_rlhf")  # fmt: skip
+
+
+def check_answering(
+    section: str,
+    benchmark: AlpacaEval | ArenaHard | None,
+    judges: Mapping[str, JudgeSettings],
+    policies: Collection[str],
+) -> None:
+    """A benchmark that policies answer: its models and its judge are there, and the judge has what it reads."""
+    if benchmark is None:
+        return
+    known_name(f"{section}.judge", benchmark.judge, judges)
+    for model in benchmark.models:
+        known_name(f"{section}.models", model, policies)
+    if (not benchmark.prompts) != isinstance(judges[benchmark.judge], RewardModelJudge):
+        raise ValueError(f"{section}.prompts is given exactly when the judge reads; add or remove it")
+
+
+def check_rewarding(
+    judged: RewardBenchmarks | None, gates: RewardGates | None, datasets: Mapping[str, str], data: Mapping[str, Data]
+) -> None:
+    """Benchmarks of reward models, and the gates by which those are registered. datasets: reward model -> what it is
+    trained on."""
+    if judged is None:
+        if gates:
+            raise ValueError("reward_gates: reward models are registered by their benchmarks; add the section "
+                             "reward_benchmarks, or remove this one")  # fmt: skip
+        return
+    for model in judged.models:
+        known_name("reward_benchmarks.models", model, datasets)
+    if (place := judged.sets.get(HELD_OUT)) and place.dataset:
+        key = f"reward_benchmarks.sets.{HELD_OUT}.dataset"
+        known_name(key, place.dataset, data)
+        require_pairs(key, place.dataset, data)
+    if gates:
+        _check_gates(judged, gates, datasets, data)
+
+
+def _check_gates(
+    judged: RewardBenchmarks, gates: RewardGates, datasets: Mapping[str, str], data: Mapping[str, Data]
+) -> None:
+    known_name("reward_gates.rank_by", gates.rank_by, judged.sets)
+    if not judged.models:
+        raise ValueError("reward_gates: no model is judged, so none would ever be registered; name some in "
+                         "reward_benchmarks.models, or remove this section")  # fmt: skip
+    for model in judged.models:
+        if (name := reward_model_name(datasets[model])) in data:
+            raise ValueError(f"data.{name}: is what the reward models of {datasets[model]} are registered as, and policies "
+                             "would be registered as the same; rename it")  # fmt: skip
