@@ -10,7 +10,7 @@ import pandas as pd
 from judgefree.config import PromptFormat
 from judgefree.data.generated import MARKER
 from judgefree.data.splits import load_split
-from judgefree.reward_model.cotraining import FOLDER
+from judgefree.places import INSIDE
 from judgefree.reward_model.model import ValueAnchoredRewardModel, answered, load_reward_model, messages
 from judgefree.reward_model.watch import pair_accuracy
 
@@ -62,7 +62,7 @@ def measured(work: Path, seeds: Mapping[str, str], dataset: str, prompt: PromptF
     if not set(POLICIES) <= set(seeds):
         return {}
     asked = asked_of(work, [seeds[arm] for arm in POLICIES], dataset)
-    folders = {judge: work / "models" / judge, **{arm: work / "models" / run / FOLDER for arm, run in seeds.items()}}
+    folders = {judge: work / "models" / judge, **{arm: work / "models" / run / INSIDE for arm, run in seeds.items()}}
     return {name: accuracy_on(asked, folder, prompt) for name, folder in folders.items()}
 
 

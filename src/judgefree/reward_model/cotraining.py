@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from judgefree.methods.save import Alarms, Options
 
 log = logging.getLogger(__name__)
-FOLDER = INSIDE  # of the published run: the improved reward model
 
 
 class Save:
@@ -261,4 +260,4 @@ def export(state: dict[str, Any], folder: Path, target: Path) -> None:
     """The reward model of a state, made from that in `folder`: its reward head loads in plain Transformers."""
     model = load_reward_model(folder)
     load_weights(model, state)
-    save_reward_model(model, target / FOLDER)
+    save_reward_model(model, target / INSIDE)
