@@ -85,7 +85,7 @@ def test_logprobs_equal_those_of_one_full_pass(llama, tokenizer, greedy, truncat
             if not greedy:
                 logits = truncate(logits / 0.9, chosen.top_k, chosen.top_p)
             expected = logits.log_softmax(-1)[range(len(one.ids)), one.ids]
-            assert one.logprobs == pytest.approx(expected.tolist(), abs=1e-5)
+            assert one.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
 
 
 # ----------------------------------------------------------------------------------------------------- independence

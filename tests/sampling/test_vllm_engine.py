@@ -102,8 +102,8 @@ def test_the_call_is_the_same_as_that_of_the_other_engine(trainer):
         batch_rows=64, keep_logprobs=True,
     )  # fmt: skip
     assert [[one.ids for one in several] for several in theirs] == [[one.ids for one in several] for several in ours]
-    assert theirs[0][0].logprobs == pytest.approx(ours[0][0].logprobs, abs=1e-5)
-    assert engine.probe_difference == pytest.approx(0, abs=1e-5)
+    assert theirs[0][0].logprobs == pytest.approx(ours[0][0].logprobs, abs=1e-4)
+    assert engine.probe_difference == pytest.approx(0, abs=1e-4)
 
 
 def test_every_sample_is_a_request_with_a_seed_of_its_own(trainer):
