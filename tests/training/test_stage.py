@@ -92,6 +92,14 @@ def test_a_checkpoint_without_weights_is_no_model(project: Path) -> None:
         run.save_policy(job, checkpoint, project)
 
 
+def test_a_gpu_that_is_not_there_is_no_cpu(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    resolve(project, MULTI, "last", device="cuda")
+    with pytest.raises(JudgefreeError, match="the device of run r is cuda, and PyTorch finds no GPU"):
+        train("r", project)
+    assert not (project / ".work").exists() and not (project / "models" / "r").exists()
+
+
 def wide(project: Path) -> int:
     """A start model whose weights outweigh a file's header; returns its number of parameters."""
     start = project / "models" / "start"

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from judgefree.devices import device_of
 from judgefree.errors import JudgefreeError
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -16,12 +17,9 @@ def load_model(folder: Path, device: str, precision: str) -> tuple[Any, Any]:
 
     device: cpu, cuda or auto (cuda where there is one); precision: fp32 or bf16.
 
-    Raises JudgefreeError naming the folder.
+    Raises JudgefreeError naming the folder; as `device_of` does.
     """
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda" and not torch.cuda.is_available():
-        raise JudgefreeError(f"{folder} is to be evaluated on a GPU and there is none", "set the suite's device to cpu")
+    place = device_of(device, f"the device that asks {folder.name}")
     safe = {"local_files_only": True, "trust_remote_code": False}
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, **safe)
@@ -32,4 +30,4 @@ def load_model(folder: Path, device: str, precision: str) -> tuple[Any, Any]:
         raise JudgefreeError(
             f"{folder} cannot be loaded as a model with tokenizer: {error}", "run `dvc repro` to make it again"
         ) from error
-    return model.eval().to(torch.device(device)), tokenizer
+    return model.eval().to(place), tokenizer

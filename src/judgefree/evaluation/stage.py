@@ -27,7 +27,7 @@ _CODE = (
     "evaluation/alignment.py", "evaluation/completions.py", "evaluation/games.py", "evaluation/loading.py",
     "evaluation/maths.py", "evaluation/measures.py", "evaluation/plots.py", "evaluation/retry.py",
     "evaluation/statistics.py", "evaluation/suites.py", "evaluation/summaries.py", "sampling", "scoring", "rlsvr",
-    "advantages.py", "data/heldout.py", "data/tables.py", "episodes.py", "files.py", "prompting.py",
+    "advantages.py", "data/heldout.py", "data/tables.py", "devices.py", "episodes.py", "files.py", "prompting.py",
 )  # fmt: skip
 _TRAINING_FACTS = ("method", "seed", "select", "steps", "selected_step", "status", "collapse")
 

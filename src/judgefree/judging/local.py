@@ -10,6 +10,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from judgefree.config import Sampling
 from judgefree.config_judges import PolicyJudge, RewardModelJudge
+from judgefree.devices import device_of
 from judgefree.episodes import Prompt
 from judgefree.errors import JudgefreeError
 from judgefree.evaluation.loading import load_model
@@ -130,9 +131,7 @@ class RewardModel:
 
 
 def _load(folder: Path, settings: RewardModelJudge) -> tuple[Any, Any]:
-    device = settings.device or "cpu"
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    place = device_of(settings.device or "cpu", "the judge's device")
     dtype = torch.bfloat16 if settings.precision == "bf16" else torch.float32
     safe = {"local_files_only": True, "trust_remote_code": False}
     try:
@@ -149,4 +148,4 @@ def _load(folder: Path, settings: RewardModelJudge) -> tuple[Any, Any]:
         raise JudgefreeError(
             f"{folder} has {model.config.num_labels} outputs, and a reward model has one", "name another folder"
         )
-    return model.eval().to(torch.device(device)), tokenizer
+    return model.eval().to(place), tokenizer

@@ -30,6 +30,7 @@ _CODE = (
     "evaluation/loading.py",
     "evaluation/statistics.py",
     "sampling",
+    "devices.py",
     "episodes.py",
     "files.py",
     "prompting.py",

@@ -27,9 +27,16 @@ from judgefree.pairwise_benchmarks.style import TERMS, controlled, style_terms
 ANSWERS, ITEMS, GAMES, METRICS = "answers.parquet", "items.parquet", "games.parquet", "metrics.json"
 
 _SOURCE = Path(__file__).parents[1]
-_CODE = ("evaluation/loading.py", "evaluation/statistics.py", "data/sources.py", "episodes.py", "files.py", "judging",
-         "pairwise_benchmarks", "prompting.py", "sampling")  # fmt: skip
-_ANSWERING = ("evaluation/loading.py", "episodes.py", "pairwise_benchmarks/generate.py", "prompting.py", "sampling")
+_CODE = ("evaluation/loading.py", "evaluation/statistics.py", "data/sources.py", "devices.py", "episodes.py", "files.py",
+         "judging", "pairwise_benchmarks", "prompting.py", "sampling")  # fmt: skip
+_ANSWERING = (
+    "evaluation/loading.py",
+    "devices.py",
+    "episodes.py",
+    "pairwise_benchmarks/generate.py",
+    "prompting.py",
+    "sampling",
+)
 
 
 def alpaca_eval(name: str, root: Path) -> dict[str, float]:

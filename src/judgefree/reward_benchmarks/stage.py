@@ -30,8 +30,8 @@ from judgefree.places import INSIDE, reward_model_in
 METRICS, TABLE, ITEMS = "metrics.json", "table.md", "items.parquet"
 
 _SOURCE = Path(__file__).parents[1]
-_CODE = ("reward_benchmarks", "reward_model/pairs.py", "reward_model/scoring.py", "data/sources.py", "episodes.py",
-         "files.py", "prompting.py")  # fmt: skip
+_CODE = ("reward_benchmarks", "reward_model/pairs.py", "reward_model/scoring.py", "data/sources.py", "devices.py",
+         "episodes.py", "files.py", "prompting.py")  # fmt: skip
 
 
 def settings_of(model: str, root: Path) -> tuple[RewardBenchmarks, int]:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from judgefree.devices import device_of
 from judgefree.errors import JudgefreeError
 from judgefree.prompting import inert_messages
 
@@ -27,10 +28,7 @@ def load_reward_model(folder: Path, device: str, precision: str) -> tuple[Any, A
     Raises JudgefreeError naming the folder when it cannot be loaded, has no trained head of one label on a decoder's last
     hidden state, or the device is not there.
     """
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda" and not torch.cuda.is_available():
-        raise JudgefreeError(f"{folder} is to score on a GPU and there is none", "set reward_benchmarks.device to cpu")
+    place = device_of(device, "reward_benchmarks.device")
     safe = {"local_files_only": True, "trust_remote_code": False}
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, **safe)
@@ -52,7 +50,7 @@ def load_reward_model(folder: Path, device: str, precision: str) -> tuple[Any, A
         )
     if precision == "bf16":
         getattr(model, model.base_model_prefix).to(torch.bfloat16)
-    return model.eval().to(torch.device(device)), tokenizer
+    return model.eval().to(place), tokenizer
 
 
 class RewardModelScorer:

@@ -21,6 +21,7 @@ from trl import RewardConfig, RewardTrainer
 from judgefree.config import PromptFormat
 from judgefree.config_reward_models import PairTraining, RewardModelSettings
 from judgefree.data.splits import load_split
+from judgefree.devices import device_of
 from judgefree.errors import JudgefreeError
 from judgefree.evaluation.loading import load_model
 from judgefree.files import MANIFEST, code_hash, key_of, publish, read_json, seal, verify, writing
@@ -41,8 +42,8 @@ from judgefree.training.progress import Progress
 hf_logging.disable_progress_bar()
 PACKAGE = Path(__file__).parents[1]
 CODE = (
-    "data/splits.py", "data/tables.py", "episodes.py", "evaluation/loading.py", "files.py", "prompting.py", "reward_model",
-    "reward_training", "sampling", "training/lock.py", "training/progress.py",
+    "data/splits.py", "data/tables.py", "devices.py", "episodes.py", "evaluation/loading.py", "files.py", "prompting.py",
+    "reward_model", "reward_training", "sampling", "training/lock.py", "training/progress.py",
 )  # fmt: skip
 
 
@@ -64,8 +65,7 @@ class Job:
 
     @property
     def device(self) -> torch.device:
-        auto = "cuda" if torch.cuda.is_available() else "cpu"
-        return torch.device(auto if self.settings.device == "auto" else self.settings.device)
+        return device_of(self.settings.device, f"reward_models.{self.name}.device")
 
 
 def read_job(name: str, root: Path) -> Job:

@@ -23,6 +23,7 @@ from transformers.utils import logging as hf_logging
 from judgefree import methods
 from judgefree.config import PromptFormat, Run, Training
 from judgefree.data.splits import load_split
+from judgefree.devices import device_of
 from judgefree.episodes import Method, Rollout
 from judgefree.errors import JudgefreeError
 from judgefree.files import MANIFEST, code_hash, key_of, publish, read_json, require_space, seal, verify, writing
@@ -49,7 +50,7 @@ warnings.filterwarnings("ignore", message=".*gradient_checkpointing.*", category
 
 PACKAGE = Path(__file__).parents[1]
 SHARED_CODE = (
-    "advantages.py", "data/splits.py", "data/tables.py", "episodes.py", "files.py", "judging/answers.py",
+    "advantages.py", "data/splits.py", "data/tables.py", "devices.py", "episodes.py", "files.py", "judging/answers.py",
     "judging/endpoint.py", "judging/judges.py", "judging/words.py", "prompting.py", "rlsvr", "sampling", "scoring",
     "training",
 )  # fmt: skip
@@ -138,6 +139,7 @@ def train(name: str, root: Path, tell: Callable[[Path, str, str, Path], LiveLog]
     the checkpoint is saved.
     """
     job = read_job(name, root)
+    device_of(job.training.device, f"the device of run {name}")  # Accelerate would take the CPU without a word
     processes = PartialState(cpu=job.training.device == "cpu")
     with alone_in(job.work) if processes.is_main_process else nullcontext():
         train_job(job, processes, tell)
