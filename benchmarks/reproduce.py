@@ -1,11 +1,11 @@
 """`make reproduce`: the papers' claims at small scale, several seeds an arm, outside DVC.
 
-profiles/reproduce.yaml has one run per arm (`--profile reproduce-save`: the one of SAVE, five seeds an arm); MAIN_SEEDS and
-OTHER_SEEDS say how often each is repeated, with seeds 0, 1, 2, ... from the same warm-up. Everything is made in
-`.work/<profile>`, two trainings at a time. What is finished is not made again and what was cut off goes on from its last
-checkpoint, so the same command continues after any stop. At the end the claims are judged (claims.py, save_claims.py), the
-profile's sections of docs/results.md and their plots are written (results_page.py, save_results.py), and all runs stand in
-one MLflow store: `mlflow ui --backend-store-uri sqlite:///.work/reproduce/mlruns/mlflow.db`.
+profiles/reproduce.yaml has one run per arm (`--profile reproduce-save`: the one of SAVE, ten seeds an arm); SAVE_SEEDS,
+MAIN_SEEDS and OTHER_SEEDS say how often each is repeated, with seeds 0, 1, 2, ... from the same warm-up. Everything is
+made in `.work/<profile>`, two trainings at a time. What is finished is not made again and what was cut off goes on from
+its last checkpoint, so the same command continues after any stop. At the end the claims are judged (claims.py,
+save_claims.py), the profile's sections of docs/results.md and their plots are written (results_page.py, save_results.py),
+and all runs stand in one MLflow store: `mlflow ui --backend-store-uri sqlite:///.work/reproduce/mlruns/mlflow.db`.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from judgefree.params import load_params
 ROOT = Path(__file__).parents[1]
 PROFILE = ROOT / "profiles" / "reproduce.yaml"
 SAVE_PROFILE = ROOT / "profiles" / "reproduce-save.yaml"
-MAIN_SEEDS, OTHER_SEEDS = 5, 3
+SAVE_SEEDS, MAIN_SEEDS, OTHER_SEEDS = 10, 5, 3
 MAIN_ARMS = (
     "grpo", "intuitor", "cluster", "multi", "multi-kl-cov", "rlvr-orders", "srrl", "spyrl", "spyrl-no-baseline",
     "spyrl-joint", "spyrl-performing", "spyrl-detection", "spyrl-no-spy", "spyrl-3-players", "spyrl-paper-schedule",
@@ -87,7 +87,7 @@ def write_project(work: Path, arms: list[str] | None, profile: Path = PROFILE) -
         repeated = {
             f"{name}-s{seed}": {**run, "arm": name, "seed": seed}
             for name, run in params[section].items() if name in chosen
-            for seed in range(MAIN_SEEDS if section == "save_runs" or name in MAIN_ARMS else OTHER_SEEDS)
+            for seed in range(SAVE_SEEDS if section == "save_runs" else MAIN_SEEDS if name in MAIN_ARMS else OTHER_SEEDS)
         }  # fmt: skip
         params[section] = {name: run for name, run in params[section].items() if name in needed} | repeated
     for section in {"bases", "reward_models"} & set(params):

@@ -111,6 +111,10 @@ def save_claims(runs: Runs) -> list[Claim]:
          over(runs, "save", lambda run: run.common - run.first_common)),
         *((f"SAVE's reward model ends above that of {text} on the common responses",
            difference(runs, "save", arm, lambda run: run.common)) for arm, text in {**OTHERS, **PIECES}.items()),
+        *((f"SAVE's reward model ends above that of {OTHERS['save-mean-anchor']}, both with groups of four, {where}",
+           difference(runs, *GROUPS_OF_FOUR, of))
+          for where, of in (("each on its own policy's responses", accuracy),
+                            ("on the common responses", lambda run: run.common))),
         *((f"SAVE's policy ends above that of {text}, test {what}", difference(runs, arm, other, of))
           for (arm, other), text in POLICIES.items()
           for what, of in (("greedy", lambda run: run.greedy), ("sampled", lambda run: run.sampled))),
@@ -127,10 +131,12 @@ OTHERS = {
     "save-hl-bt": "HL-BT",
     "save-mean-anchor": "the mean reward as anchor",
 }
+GROUPS_OF_FOUR = ("save-4", "save-mean-anchor-4")
 PIECES = {"save-no-curriculum": "no curriculum", "save-frozen-policy": "a policy that stays"}
 POLICIES = {
     ("save", "save-frozen"): FROZEN,
     ("save", "save-no-curriculum"): "no curriculum",
+    GROUPS_OF_FOUR: f"{OTHERS['save-mean-anchor']}, both with groups of four",
     ("save-rloo", "frozen-rloo"): f"{FROZEN}, both by RLOO",
     ("save-gspo", "frozen-gspo"): f"{FROZEN}, both by GSPO",
 }

@@ -9,7 +9,13 @@ from judgefree.errors import JudgefreeError
 
 @pytest.mark.parametrize(
     ("name", "gpu", "device"),
-    [("cpu", False, "cpu"), ("cpu", True, "cpu"), ("cuda", True, "cuda"), ("auto", True, "cuda"), ("auto", False, "cpu")],
+    [
+        ("cpu", False, "cpu"),
+        ("cpu", True, "cpu"),
+        ("cuda", True, "cuda"),
+        ("auto", True, "cuda"),
+        ("auto", False, "cpu"),
+    ],
 )
 def test_the_device_that_is_named(monkeypatch: pytest.MonkeyPatch, name: str, gpu: bool, device: str) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)

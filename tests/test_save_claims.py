@@ -116,8 +116,8 @@ def test_a_section_is_put_in_place_of_the_old_one(tmp_path: Path) -> None:
 def test_arms_are_repeated_with_what_they_need(tmp_path: Path) -> None:
     write_project(tmp_path, ["save", "save-hl-bt"], SAVE_PROFILE)
     params = load_params(tmp_path / "params.yaml")
-    assert [name for name in params.runs if name.startswith("save-hl")] == [f"save-hl-bt-s{seed}" for seed in range(5)]
-    assert len([name for name in params.save_runs if params.runs[name].arm == "save"]) == 5
+    assert [name for name in params.runs if name.startswith("save-hl")] == [f"save-hl-bt-s{seed}" for seed in range(10)]
+    assert len([name for name in params.save_runs if params.runs[name].arm == "save"]) == 10
     assert starts_of("save-s0", params.model_dump() | {"save_runs": {}}) >= set(params.reward_models)
     with pytest.raises(JudgefreeError, match="no arm nonsense in reproduce-save"):
         write_project(tmp_path, ["nonsense"], SAVE_PROFILE)
