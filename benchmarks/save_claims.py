@@ -111,10 +111,10 @@ def save_claims(runs: Runs) -> list[Claim]:
          over(runs, "save", lambda run: run.common - run.first_common)),
         *((f"SAVE's reward model ends above that of {text} on the common responses",
            difference(runs, "save", arm, lambda run: run.common)) for arm, text in {**OTHERS, **PIECES}.items()),
-        *((f"SAVE's reward model ends above that of {OTHERS['save-mean-anchor']}, both with groups of four, {where}",
-           difference(runs, *GROUPS_OF_FOUR, of))
-          for where, of in (("each on its own policy's responses", accuracy),
-                            ("on the common responses", lambda run: run.common))),
+        (f"Groups of four: SAVE's reward model ends above that of {OTHERS['save-mean-anchor']}, each on its own policy's "
+         "responses", difference(runs, "save-4", "save-mean-anchor-4", accuracy)),
+        *((f"Groups of four: SAVE's reward model ends above that of {text} on the common responses",
+           difference(runs, "save-4", arm, lambda run: run.common)) for arm, text in OF_FOUR.items()),
         *((f"SAVE's policy ends above that of {text}, test {what}", difference(runs, arm, other, of))
           for (arm, other), text in POLICIES.items()
           for what, of in (("greedy", lambda run: run.greedy), ("sampled", lambda run: run.sampled))),
@@ -131,12 +131,13 @@ OTHERS = {
     "save-hl-bt": "HL-BT",
     "save-mean-anchor": "the mean reward as anchor",
 }
-GROUPS_OF_FOUR = ("save-4", "save-mean-anchor-4")
 PIECES = {"save-no-curriculum": "no curriculum", "save-frozen-policy": "a policy that stays"}
+OF_FOUR = {f"{arm}-4": text for arm, text in {"save-mean-anchor": OTHERS["save-mean-anchor"], **PIECES}.items()}
 POLICIES = {
     ("save", "save-frozen"): FROZEN,
     ("save", "save-no-curriculum"): "no curriculum",
-    GROUPS_OF_FOUR: f"{OTHERS['save-mean-anchor']}, both with groups of four",
+    ("save-4", "save-mean-anchor-4"): f"{OTHERS['save-mean-anchor']}, both with groups of four",
+    ("save-4", "save-no-curriculum-4"): "no curriculum, both with groups of four",
     ("save-rloo", "frozen-rloo"): f"{FROZEN}, both by RLOO",
     ("save-gspo", "frozen-gspo"): f"{FROZEN}, both by GSPO",
 }
