@@ -1,6 +1,9 @@
 """A reward model made from pairs, and SAVE with it, through both stages on a tiny random policy."""
 
+import os
 import shutil
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +16,14 @@ from transformers import AutoModelForSequenceClassification
 from judgefree.config_data import ArithmeticData
 from judgefree.data.arithmetic import preference_pairs
 from judgefree.data.tables import SCHEMA, write_parquet
-from judgefree.files import listing, pretty_json, seal, write_atomic
+from judgefree.files import MANIFEST, listing, pretty_json, seal, write_atomic
 from judgefree.registry.catalogue import describe, mlflow_name
 from judgefree.reward_model.pairs import PAIRS
 from judgefree.reward_model.pairs import SCHEMA as PAIR_SCHEMA
-from judgefree.reward_training.build import build_reward_model
+from judgefree.reward_training import callback
+from judgefree.reward_training.build import build_reward_model, read_job
 from judgefree.scoring.grader import Grader
+from judgefree.training.progress import Progress
 from judgefree.training.run import train
 
 PROMPT = {"template": "{question}", "chat": True, "answer": "marker"}
@@ -48,6 +53,10 @@ TRAINING = {
     "learning_rate": 1e-3, "schedule": "constant", "warmup_share": 0.0, "weight_decay": 0.0, "max_grad_norm": 1.0,
     "max_bad_steps": 3, "validation_items": 2,
 }  # fmt: skip
+
+
+class Killed(Exception):
+    pass
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +111,55 @@ def test_a_reward_model_is_made_and_made_the_same_again(made: Path) -> None:
     assert listing(made / "models" / "judge") == before and {"value_head.safetensors", PAIRS} <= before.keys()
 
 
+def longer(root: Path, monkeypatch: pytest.MonkeyPatch, step: int | None, end: Callable[[], None]) -> Path:
+    """Seven steps of stage 1, a checkpoint after each, in which `end` is called after `step`; the folder of checkpoints."""
+    settings = JUDGE | {"training": {**JUDGE["training"], "steps": 7, "schedule": "cosine"}}
+    write_atomic(root / "resolved" / "reward_model" / "judge.json",
+                 pretty_json({"threads": 1, "reward_model": settings, "prompt": PROMPT}))  # fmt: skip
+    monkeypatch.setattr(callback, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr(Progress, "update", lambda self, now, row: end() if now == step else None)
+    return read_job("judge", root).work / "trainer"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_of_stage_1_saves_first_and_changes_no_byte(
+    project: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: signal.Signals
+) -> None:
+    before = signal.getsignal(number)
+    steps = longer(project, monkeypatch, 3, lambda: os.kill(os.getpid(), number))
+    with pytest.raises(SystemExit) as stopped:
+        build_reward_model("judge", project)
+    assert stopped.value.code == 128 + signal.SIGTERM and signal.getsignal(number) is before
+    assert [folder.name for folder in steps.iterdir() if folder.is_dir()] == ["checkpoint-3"]  # the older ones went
+    longer(project, monkeypatch, None, lambda: None)
+    build_reward_model("judge", project)
+    assert "judge: going on from step 3 of 7" in caplog.text and not steps.exists()
+    resumed = listing(project / "models" / "judge")
+    shutil.rmtree(project / ".work")
+    build_reward_model("judge", project)
+    assert listing(project / "models" / "judge") == resumed
+
+
+def test_a_killed_stage_1_goes_on_from_the_last_whole_checkpoint(
+    project: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def kill() -> None:
+        raise Killed
+
+    steps = longer(project, monkeypatch, 5, kill)
+    with pytest.raises(Killed):
+        build_reward_model("judge", project)
+    shutil.copytree(steps / "checkpoint-4", steps / "checkpoint-5")
+    (steps / "checkpoint-5" / MANIFEST).unlink()  # the kill fell into its writing
+    longer(project, monkeypatch, None, kill)
+    build_reward_model("judge", project)
+    assert "checkpoint-5 was not finished" in caplog.text and "judge: going on from step 4 of 7" in caplog.text
+    resumed = listing(project / "models" / "judge")
+    shutil.rmtree(project / ".work")
+    build_reward_model("judge", project)
+    assert listing(project / "models" / "judge") == resumed
+
+
 def test_save_moves_the_reward_model_and_hands_it_on(project: Path, caplog: pytest.LogCaptureFixture) -> None:
     limits = {"length_correlation": 1.0, "prompt_correlation": 1.0, "anchor_gap": 1e-9, "drift": 2.0}
     resolve(project, SAVE | {"watch_drift": True, "alarms": limits})
@@ -136,9 +194,6 @@ def test_true_quality_is_watched_by_both_reward_models(project: Path, monkeypatc
 
 
 def test_an_interrupted_run_has_the_same_bytes(project: Path) -> None:
-    class Killed(Exception):
-        pass
-
     class Killer:
         def checkpoint(self, history: Any) -> None:
             raise Killed

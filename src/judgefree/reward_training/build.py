@@ -3,10 +3,13 @@
     stage 1   Bradley-Terry on pairs, by TRL's RewardTrainer; left out for a start that is a reward model already
     stage 2   the value head, on responses of the policy that will train (values.py)
 
-Work in progress lives in .work/reward_model/<key>; after a stop, a stage that was finished is not done again.
+Work in progress lives in .work/reward_model/<key>. After a stop, stage 1 goes on from its last checkpoint and is not done
+again once it was finished.
 """
 
+import logging
 import shutil
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset
-from transformers import PrinterCallback, TrainerCallback
+from transformers import PrinterCallback
 from transformers.utils import logging as hf_logging
 from trl import RewardConfig, RewardTrainer
 
@@ -24,7 +27,7 @@ from judgefree.data.splits import load_split
 from judgefree.devices import device_of
 from judgefree.errors import JudgefreeError
 from judgefree.evaluation.loading import load_model
-from judgefree.files import MANIFEST, code_hash, key_of, publish, read_json, seal, verify, writing
+from judgefree.files import MANIFEST, code_hash, key_of, publish, read_json, require_space, seal, verify, writing
 from judgefree.reward_model.model import (
     ValueAnchoredRewardModel,
     answered,
@@ -35,16 +38,19 @@ from judgefree.reward_model.model import (
     save_reward_model,
 )  # fmt: skip
 from judgefree.reward_model.pairs import PAIRS, Pair, load_pairs
+from judgefree.reward_training.callback import PairsCallback
 from judgefree.reward_training.values import fit_values, sample_policy
+from judgefree.training.checkpoints import newest_valid, step_of
 from judgefree.training.lock import alone_in
-from judgefree.training.progress import Progress
 
+log = logging.getLogger(__name__)
 hf_logging.disable_progress_bar()
 PACKAGE = Path(__file__).parents[1]
 CODE = (
     "data/splits.py", "data/tables.py", "devices.py", "episodes.py", "evaluation/loading.py", "files.py", "prompting.py",
-    "reward_model", "reward_training", "sampling", "training/lock.py", "training/progress.py",
+    "reward_model", "reward_training", "sampling", "training/checkpoints.py", "training/lock.py", "training/progress.py",
 )  # fmt: skip
+CHECKPOINTS = 2  # of stage 1 on the disk at most: the older one goes once the newer is whole
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,11 @@ def read_job(name: str, root: Path) -> Job:
 
 
 def build_reward_model(name: str, root: Path) -> Path:
-    """Make models/<name> and return its path. Raises JudgefreeError for bad input, MayPass when another process makes it."""
+    """Make models/<name> and return its path.
+
+    Raises JudgefreeError for bad input, MayPass when another process makes it, SystemExit(143) after a SIGTERM or SIGINT in
+    stage 1 once a checkpoint is saved.
+    """
     job = read_job(name, root)
     with alone_in(job.work), writing(job.work):
         job.work.mkdir(parents=True, exist_ok=True)
@@ -107,7 +117,7 @@ def build_reward_model(name: str, root: Path) -> Path:
 
 def train_pairs(job: Job) -> dict[str, Any]:
     """Stage 1 into .work/.../classifier; returns what was measured on held-out pairs."""
-    folder = job.work / "classifier"
+    folder, steps = job.work / "classifier", job.work / "trainer"
     if (folder / MANIFEST).is_file():
         return {name: value for name, value in verify(folder).items() if name != "files"}
     shutil.rmtree(folder, ignore_errors=True)
@@ -121,38 +131,29 @@ def train_pairs(job: Job) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     if training := job.settings.training:
         rows, cut = encoded_pairs(model, load_pairs(job.data / PAIRS))
+        weights = sum(parameter.numel() * parameter.element_size() for parameter in classifier.parameters())
+        require_space(job.work, CHECKPOINTS * 3 * weights)  # weights and Adam's two moments
+        watch = PairsCallback(job.name, steps)
         trainer = RewardTrainer(
             model=classifier,
-            args=arguments(job, training),
+            args=arguments(job, training, steps),
             processing_class=tokenizer,
             train_dataset=Dataset.from_dict(rows),
-            callbacks=[Shown(job.name)],
+            callbacks=[watch],
         )
         trainer.remove_callback(PrinterCallback)
-        trainer.train()
+        if checkpoint := newest_valid(steps):
+            log.warning("%s: going on from step %d of %d pairs", job.name, step_of(checkpoint), training.steps)
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        if watch.stopped:
+            raise SystemExit(128 + signal.SIGTERM)
         facts = {"pairs": len(rows["chosen_ids"]), "cut_share": cut}
     model.to(job.device)
     facts["pair_accuracy"] = pair_accuracy(model, load_pairs(job.data / PAIRS, "validation"), job.settings.batch_tokens)
     save_reward_model(model, folder)
     seal(folder, facts)
+    shutil.rmtree(steps, ignore_errors=True)
     return facts
-
-
-class Shown(TrainerCallback):
-    """The progress of stage 1, and its last logged loss."""
-
-    def __init__(self, name: str) -> None:
-        self.progress = Progress(f"{name}: pairs", lambda: 0)
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.progress.start(state.global_step, state.max_steps)
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        last = next((row for row in reversed(state.log_history) if "loss" in row), None)
-        self.progress.update(state.global_step, {"loss": last["loss"]} if last else {})
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.progress.stop()
 
 
 def encoded_pairs(model: ValueAnchoredRewardModel, pairs: list[Pair]) -> tuple[dict[str, list[list[int]]], float]:
@@ -162,7 +163,7 @@ def encoded_pairs(model: ValueAnchoredRewardModel, pairs: list[Pair]) -> tuple[d
     return {"chosen_ids": [sides[0][0] for sides in encoded], "rejected_ids": [sides[1][0] for sides in encoded]}, cut
 
 
-def arguments(job: Job, training: PairTraining) -> RewardConfig:
+def arguments(job: Job, training: PairTraining, folder: Path) -> RewardConfig:
     """Our settings in TRL's words; conversations are encoded, so nothing is cut here."""
     if training.batch_size % training.micro_batches:
         raise JudgefreeError(
@@ -170,7 +171,7 @@ def arguments(job: Job, training: PairTraining) -> RewardConfig:
             "equal parts", "change batch_size or micro_batches",
         )  # fmt: skip
     return RewardConfig(
-        output_dir=str(job.work / "trainer"), seed=job.settings.seed, data_seed=job.settings.seed, max_steps=training.steps,
+        output_dir=str(folder), seed=job.settings.seed, data_seed=job.settings.seed, max_steps=training.steps,
         per_device_train_batch_size=training.batch_size // training.micro_batches,
         gradient_accumulation_steps=training.micro_batches, learning_rate=training.learning_rate,
         lr_scheduler_type=training.schedule, warmup_steps=round(training.warmup_share * training.steps),
