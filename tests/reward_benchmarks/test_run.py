@@ -133,7 +133,7 @@ def project(tmp_path: Path, write: Callable[..., Place], monkeypatch: pytest.Mon
     return tmp_path
 
 
-def test_command(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command(project: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     shown = CliRunner().invoke(cli.app, ["reward-bench", "reward"])
     assert shown.exit_code == 0, shown.output
     report = project / "reports" / "reward-bench" / "reward"
@@ -147,6 +147,12 @@ def test_command(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert metrics["reward_bench/judge_bench/overall"] == sum(right) / 8 == items["outcome"].mean()
     assert items["scores"].map(tuple).nunique() == 2  # the model sees A and B, and unknown words besides
     assert metrics["reward_bench/rm_bench/truncated"] == 0 and metrics["ruler/length/rm_bench/level/easy"] == 1.0
+    # A question of two words, none known; "first" or "second one", all known; the end: 2 of 4 and 2 of 5 tokens.
+    assert (
+        metrics["reward_bench/judge_bench/unknown"] == pytest.approx(4 / 9)
+        and "44.4% of the tokens unk" in shown.stdout
+    )
+    assert "judge_bench: the tokenizer does not know 44 % of the tokens" in caplog.text
     before = listing(report)
 
     def loads(*args: object) -> None:

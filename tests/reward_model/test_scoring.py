@@ -152,6 +152,9 @@ def test_a_cut_is_inside_a_message_and_counted(model: Any) -> None:
     scorer = RewardModelScorer(model, tokenizer, 20, 100)
     scorer([talk(3, 30), talk(3, 14), talk(30, 30)])
     assert scorer.truncated == 2
+    assert (scorer.tokens, scorer.unknown) == (3 * 20, 0)
+    scorer([[{"role": "user", "content": "w1 nothing"}, {"role": "assistant", "content": "so w2 w3"}]])
+    assert (scorer.tokens, scorer.unknown) == (3 * 20 + 8, 2)
     with pytest.raises(JudgefreeError, match="max_tokens is 2 and the template alone takes 3 tokens"):
         encode(tokenizer, talk(1, 1), 2)
 

@@ -227,6 +227,7 @@ CATALOGUE = (
     Metric("reward_bench/*/excluded", "rows", 0, None, "rows that the benchmark's rule leaves out, such as ties"),
     _share("reward_bench/*/coverage", "rows that are there among those published"),
     _share("reward_bench/*/truncated", "conversations cut to the reward model's length limit"),
+    _share("reward_bench/*/unknown", "tokens of the conversations that stand for text the tokenizer has no words for"),
     *_benchmark("reward_bench", "of the reward model"),
     *_benchmark("ruler/*", "of a ruler that does not read: length, length_short, random"),
     # A/B comparison, per suite and `opponent-by-judge`; of the judged rows, each in both orders.

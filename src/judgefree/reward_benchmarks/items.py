@@ -2,10 +2,20 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 Message = dict[str, str]  # role and content
 Conversation = Sequence[Message]
 Scorer = Callable[[Sequence[Conversation]], Sequence[float]]
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """What a scorer that reads tokens counts; `reward_model.scoring.RewardModelScorer` says what."""
+
+    truncated: int
+    unknown: int
+    tokens: int
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ Metric names are `reward_bench/<benchmark>/<score>` for the scorer and `ruler/<r
 each score stands beside its standard error, `<score>_se`.
 """
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,13 +18,17 @@ from judgefree.config_rewards import RewardBenchmarks
 from judgefree.errors import JudgefreeError
 from judgefree.files import sha256_bytes
 from judgefree.reward_benchmarks.estimates import Estimate, mean_of
-from judgefree.reward_benchmarks.items import Item, Scorer
+from judgefree.reward_benchmarks.items import Counting, Item, Scorer
 from judgefree.reward_benchmarks.loaders import load_set
 from judgefree.reward_benchmarks.published import SETS_OF, SIX
 from judgefree.reward_benchmarks.rulers import rulers
 from judgefree.reward_benchmarks.rules import RULES
 
 Metrics = dict[str, float]
+
+MANY_UNKNOWN = 0.1  # of the tokens
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -68,10 +73,10 @@ def run_benchmarks(scorer: Scorer, settings: RewardBenchmarks, root: Path) -> tu
 
 def score_benchmark(benchmark: Benchmark, scorer: Scorer, seed: int) -> tuple[pd.DataFrame, Metrics]:
     """A row per item (scores and right by response, the share that counts as right by the scorer and by each ruler; items of
-    one group share a prompt) and the benchmark's metrics. A scorer that counts what it cut (`truncated`) has that as a share
-    of the conversations."""
+    one group share a prompt) and the benchmark's metrics. Of a scorer that is `Counting`, `truncated` is a share of the
+    conversations and `unknown` of their tokens; where much is unknown, a warning says that the scores tell nothing."""
     items, name = benchmark.items, benchmark.name
-    cut = getattr(scorer, "truncated", None)
+    before = _counts(scorer)
     scores = _scored(scorer, items)
     result = RULES[name](items, scores)
     metrics = _flat(f"reward_bench/{name}", result.estimates)
@@ -80,9 +85,13 @@ def score_benchmark(benchmark: Benchmark, scorer: Scorer, seed: int) -> tuple[pd
     metrics[f"reward_bench/{name}/excluded"] = found - len(items)
     if benchmark.published is not None:
         metrics[f"reward_bench/{name}/coverage"] = found / benchmark.published
-    if cut is not None:
-        conversations = sum(len(item.responses) for item in items)
-        metrics[f"reward_bench/{name}/truncated"] = (scorer.truncated - cut) / conversations  # type: ignore[attr-defined]
+    if before is not None and (after := _counts(scorer)):
+        cut, unknown, tokens = (now - then for now, then in zip(after, before, strict=True))
+        metrics[f"reward_bench/{name}/truncated"] = cut / sum(len(item.responses) for item in items)
+        metrics[f"reward_bench/{name}/unknown"] = unknown / tokens
+        if unknown / tokens > MANY_UNKNOWN:
+            log.warning("%s: the tokenizer does not know %.0f %% of the tokens; scores of what a model cannot read tell "
+                        "nothing", name, 100 * unknown / tokens)  # fmt: skip
     columns: dict[str, Any] = {
         "id": [item.id for item in items],
         "subset": [item.subset for item in items],
@@ -97,6 +106,10 @@ def score_benchmark(benchmark: Benchmark, scorer: Scorer, seed: int) -> tuple[pd
         metrics |= _flat(f"ruler/{ruler}/{name}", ruled.estimates)
         columns[f"outcome_{ruler}"] = ruled.outcomes
     return pd.DataFrame(columns), metrics
+
+
+def _counts(scorer: Scorer) -> tuple[int, int, int] | None:
+    return (scorer.truncated, scorer.unknown, scorer.tokens) if isinstance(scorer, Counting) else None
 
 
 def averages(metrics: Mapping[str, float]) -> Metrics:

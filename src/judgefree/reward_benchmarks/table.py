@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from judgefree.reward_benchmarks.rulers import rulers
 
-_FACTS = ("items", "excluded", "coverage", "truncated")
+_FACTS = ("items", "excluded", "coverage", "truncated", "unknown")
 _HEADER = ["", "this model", "longest", "shortest", "random"]
 
 
@@ -39,6 +39,8 @@ def _coverage(prefix: str, metrics: Mapping[str, float]) -> str:
         says.append(f"{coverage:.1%} of the published rows")
     if truncated := metrics.get(prefix + "truncated"):
         says.append(f"{truncated:.1%} of the texts cut")
+    if unknown := metrics.get(prefix + "unknown"):
+        says.append(f"{unknown:.1%} of the tokens unknown to the model's tokenizer")
     return "; ".join(says) + "."
 
 

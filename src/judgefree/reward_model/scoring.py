@@ -54,7 +54,8 @@ def load_reward_model(folder: Path, device: str, precision: str) -> tuple[Any, A
 
 
 class RewardModelScorer:
-    """Calls give the reward of each conversation, in their order; `truncated` counts those cut so far.
+    """Calls give the reward of each conversation, in their order. So far, `truncated` counts those that were cut, `tokens`
+    what was read, and `unknown` those tokens of it that stand for text the tokenizer has no words for.
 
     max_tokens: longer conversations are cut inside a message (`encode`). tokens_per_batch: rows times longest row of a
     batch, unless a single row is longer.
@@ -68,7 +69,7 @@ class RewardModelScorer:
             )
         self.model, self.tokenizer = model, tokenizer
         self.max_tokens, self.tokens_per_batch = max_tokens, tokens_per_batch
-        self.truncated = 0
+        self.truncated = self.tokens = self.unknown = 0
 
     def __call__(self, conversations: Sequence[Conversation]) -> list[float]:
         rows = []
@@ -76,6 +77,8 @@ class RewardModelScorer:
             ids, cut = encode(self.tokenizer, conversation, self.max_tokens)
             rows.append(ids)
             self.truncated += cut
+            self.tokens += len(ids)
+            self.unknown += ids.count(self.tokenizer.unk_token_id)
         scores = [0.0] * len(rows)
         for batch in token_batches([len(row) for row in rows], self.tokens_per_batch):
             for place, score in zip(batch, last_token_scores(self.model, [rows[i] for i in batch]), strict=True):
