@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers.utils import logging as hf_logging
 
 from judgefree.config import PromptFormat
 from judgefree.errors import JudgefreeError
@@ -133,11 +134,15 @@ def load_classifier(folder: Path, seed: int) -> Any:
         )
     trained = any("SequenceClassification" in name for name in read_json(folder / "config.json")["architectures"] or [])
     labels = {} if trained else {"num_labels": 1}
+    loud = hf_logging.get_verbosity()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
+        if not trained:
+            hf_logging.set_verbosity_error()  # it would report the absent head, which is drawn here
         model: Any = AutoModelForSequenceClassification.from_pretrained(
             folder, dtype=torch.float32, use_safetensors=True, **labels, **_SAFE
         )
+        hf_logging.set_verbosity(loud)
         if not isinstance(getattr(model, "score", None), nn.Linear) or model.config.num_labels != 1:
             raise JudgefreeError(
                 f"{folder} holds no reward model: {type(model).__name__} with {model.config.num_labels} labels",

@@ -10,6 +10,7 @@ again once it was finished.
 import logging
 import shutil
 import signal
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ from judgefree.training.lock import alone_in
 
 log = logging.getLogger(__name__)
 hf_logging.disable_progress_bar()
+warnings.filterwarnings("ignore", message=".*gradient_checkpointing.*", category=FutureWarning)  # TRL 1.16's own use
 PACKAGE = Path(__file__).parents[1]
 CODE = (
     "data/splits.py", "data/tables.py", "devices.py", "episodes.py", "evaluation/loading.py", "files.py", "prompting.py",
