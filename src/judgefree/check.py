@@ -14,20 +14,20 @@ def checked(path: Path) -> Params:
     """Settings that every part accepts, the methods' own options and prompt files included. Raises JudgefreeError."""
     params = load_params(path)
     for name, run in params.runs.items():
-        options = options_of(name, run)
+        key, options = run.path(name), options_of(name, run)
         if run.method in GRADED and params.prompts[run.dataset].measure:
             raise JudgefreeError(
-                f"runs.{name}.method: {run.method} rewards answers that are values, and those of {run.dataset} are texts",
+                f"{key}.method: {run.method} rewards answers that are values, and those of {run.dataset} are texts",
                 "use method: spyrl or rubric, or another data set",
             )
         if run.method in TEXTS:
-            texts = read_texts(path.parent, options.prompts, f"runs.{name}.options.prompts")
+            texts = read_texts(path.parent, options.prompts, f"{key}.options.prompts")
             check_texts(texts, TEXTS[run.method], str(path.parent / options.prompts))
         if run.method == SFT:
             try:
                 params.training_of(name).micro_batch_of(options.batch_size)
             except JudgefreeError as error:
-                raise JudgefreeError(f"runs.{name}.{error.problem}", error.fix) from error
+                raise JudgefreeError(f"{key}.{error.problem}", error.fix) from error
     for name, suite in params.suites.items():
         if suite.prompt_file:
             key, file = suite.prompt_file

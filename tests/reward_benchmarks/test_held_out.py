@@ -96,6 +96,10 @@ def test_reward_models_are_registered_where_there_are_gates_for_them() -> None:
     assert registered(gated) == [("policies", "arithmetic"), ("reward-models", "pairs")]
     with pytest.raises(JudgefreeError, match="reward_gates.rank_by: unknown name 'llmbar'; known: held_out_pairs"):
         parse_params(settings() | {"reward_gates": {**gates, "rank_by": "llmbar"}}, "params.yaml")
+    with pytest.raises(
+        JudgefreeError, match="min_items: 5, and held_out_pairs are 4 pairs.*data.pairs.pairs.validation"
+    ):
+        parse_params(settings() | {"reward_gates": {**gates, "min_items": 5}}, "params.yaml")
     with pytest.raises(JudgefreeError, match="reward_gates: no model is judged.*reward_benchmarks.models"):
         parse_params(settings(models={}) | {"reward_gates": gates}, "params.yaml")
     without = {name: section for name, section in settings().items() if name != "reward_benchmarks"}
@@ -124,6 +128,10 @@ def test_each_judged_model_has_settings_of_its_own() -> None:
     ({"sets": {"held_out_pairs": {"dataset": "arithmetic"}}},
      "reward_benchmarks.sets.held_out_pairs.dataset: arithmetic has no preference pairs"),
     ({"sets": {"held_out_pairs": {"dataset": "nothing"}}}, "sets.held_out_pairs.dataset: unknown name 'nothing'"),
+    ({"sets": {"held_out_pair": {"dataset": "pairs"}}},
+     "reward_benchmarks.sets.held_out_pair: unknown key; did you mean 'held_out_pairs'?"),
+    ({"sets": {"nothing": {}}}, "reward_benchmarks.sets.nothing: unknown key; known: held_out_pairs, reward_bench, "),
+    ({"max_tokens": 161}, "reward_benchmarks.max_tokens: 161, and bases.tiny, which the reward model comes from, takes 160"),
     ({"sets": {"held_out_pairs": {}}}, "sets.held_out_pairs: dataset is given exactly for held_out_pairs"),
     ({"sets": {"xstest": {"dataset": "pairs"}}}, "sets.xstest: dataset is given exactly for held_out_pairs"),
     ({"sets": {"held_out_pairs": {"dataset": "pairs", "id": "./pairs"}}}, "remove id and revision"),
