@@ -75,8 +75,8 @@ def _check_gates(
     known_name("reward_gates.rank_by", gates.rank_by, judged.sets)
     held_out = data.get(str(judged.sets[gates.rank_by].dataset))
     if isinstance(held_out, ArithmeticData) and held_out.pairs and gates.min_items > held_out.pairs.validation:
-        raise ValueError(f"reward_gates.min_items: {gates.min_items}, and {HELD_OUT} are {held_out.pairs.validation} pairs, so "
-                         "nothing would ever be promoted; lower it, or raise "
+        raise ValueError(f"reward_gates.min_items: {gates.min_items}, and {HELD_OUT} are {held_out.pairs.validation} pairs, "
+                         "so nothing would ever be promoted; lower it, or raise "
                          f"data.{judged.sets[gates.rank_by].dataset}.pairs.validation")  # fmt: skip
     if not judged.models:
         raise ValueError("reward_gates: no model is judged, so none would ever be registered; name some in "

@@ -15,6 +15,7 @@ from judgefree.params import parse_params, resolve
 from judgefree.registry.kinds import registered
 from judgefree.reward_benchmarks.rulers import length
 from judgefree.reward_benchmarks.run import run_benchmarks
+from judgefree.reward_benchmarks.table import markdown
 from judgefree.reward_model.pairs import PAIRS, SCHEMA
 
 PROJECT = Path(__file__).parents[2]
@@ -46,6 +47,7 @@ def test_only_held_out_pairs_count_and_a_tie_is_wrong(tmp_path: Path) -> None:
     assert metrics["reward_bench/held_out_pairs/overall_se"] == pytest.approx(math.sqrt(2) / 8)
     assert metrics["ruler/length_short/held_out_pairs/overall"] == 0.25
     assert metrics["reward_bench/held_out_pairs/items"] == 4 and metrics["reward_bench/held_out_pairs/excluded"] == 1
+    assert "4 items; 1 pairs to train on left out." in markdown("judge", metrics)
     table = tables["held_out_pairs"]
     assert list(table["outcome"]) == [1, 0, 0, 1] and list(table["id"]) == [f"pair-{i}" for i in range(1, 5)]
     assert table["group"].nunique() == 3
