@@ -54,6 +54,14 @@ def test_profiles_are_valid(profile: Path, tmp_path: Path) -> None:
     assert resolve(params, tmp_path)
 
 
+def test_what_is_all_right_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(ROOT / "prompts", tmp_path / "prompts")
+    check_params(Path(shutil.copy(ROOT / "profiles" / "all.yaml", tmp_path / "params.yaml")), quiet=True)
+    said = capsys.readouterr().out
+    assert "; save <- warmup <- tiny, with judge), 1 reward models (judge <- warmup <- tiny)" in said
+    assert said.endswith("judge, save judged by held_out_pairs, 2 suites: all right\n")
+
+
 @pytest.mark.parametrize("model", ["qwen3-4b", "olmo-3-7b"])
 def test_srrl_at_its_papers_scale(model: str) -> None:
     """SRRL, Table 1 and section 4: what the paper states, and the room that a review's prompt needs."""
@@ -354,6 +362,7 @@ def test_truncated_sampling_with_correction_must_be_allowed_by_name() -> None:
 
 def test_broken_files(tmp_path: Path) -> None:
     path = tmp_path / "params.yaml"
+    (tmp_path / "dvc.yaml").touch()
     with pytest.raises(JudgefreeError, match="does not exist"):
         load_params(path)
     path.write_text("runs: [\n")

@@ -62,9 +62,24 @@ def check_params(path: Path, quiet: bool) -> None:
             "; ".join(f"{file} is not what {stage} read" for stage, file in changed.items()),
             f"run `dvc repro --force --single-item {' '.join(changed)}`, then `dvc repro`; or put the file back",
         )
+    print(f"{path}: {_summary(params)}: all right")
+
+
+def _summary(params: Params) -> str:
     chains = [" <- ".join(params.ancestry(name)) for name in params.runs]
-    print(f"{path}: {len(params.bases)} bases, {len(params.data)} data sets, {len(params.runs)} runs "
-          f"({'; '.join(chains)}), {len(params.suites)} suites: all right")  # fmt: skip
+    chains = [f"{chain}, with {' <- '.join(params.reward_ancestry(name)[1:])}" if name in params.save_runs else chain
+              for name, chain in zip(params.runs, chains, strict=True)]  # fmt: skip
+    parts = [
+        f"{len(params.bases)} bases",
+        f"{len(params.data)} data sets",
+        f"{len(params.runs)} runs ({'; '.join(chains)})",
+    ]
+    if params.reward_models:
+        made = [" <- ".join([name, *params.ancestry(one.start_from)]) for name, one in params.reward_models.items()]
+        parts.append(f"{len(made)} reward models ({'; '.join(made)})")
+    if (judged := params.reward_benchmarks) and judged.models:
+        parts.append(f"{', '.join(judged.models)} judged by {', '.join(judged.sets)}")
+    return ", ".join([*parts, f"{len(params.suites)} suites"])
 
 
 def write_resolved(root: Path) -> None:

@@ -23,6 +23,7 @@ from judgefree.config_rewards import RewardBenchmarks, RewardGates
 from judgefree.errors import JudgefreeError
 from judgefree.files import sha256_file
 from judgefree.params_benchmarks import check_answering, check_rewarding, known_name, require_pairs, require_window
+from judgefree.places import require_clone
 from judgefree.refusals import refusals
 from judgefree.texts import read_judge_texts, read_mapping, read_texts
 
@@ -307,6 +308,7 @@ def load_params(path: Path) -> Params:
     Raises JudgefreeError naming the file, the key's path and the fix.
     """
     if not path.is_file():
+        require_clone(path.parent)
         raise JudgefreeError(f"{path} does not exist", "run `judgefree profile tiny` to write one")
     return parse_params(read_mapping(path), str(path))
 
