@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from ruamel.yaml import YAML
 
 from judgefree.check import check_params, checked
@@ -13,6 +14,7 @@ from judgefree.config import Strict
 from judgefree.config_data import ScratchBase
 from judgefree.errors import JudgefreeError
 from judgefree.params import Params, load_params, parse_params, resolve
+from judgefree.refusals import refusals
 from judgefree.training.arguments import sft_arguments
 
 ROOT = Path(__file__).parents[1]
@@ -50,6 +52,14 @@ def test_profiles_are_valid(profile: Path, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "prompts", tmp_path / "prompts")
     params = checked(Path(shutil.copy(profile, tmp_path / "params.yaml")))
     assert resolve(params, tmp_path)
+
+
+def test_what_is_all_right_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(ROOT / "prompts", tmp_path / "prompts")
+    check_params(Path(shutil.copy(ROOT / "profiles" / "all.yaml", tmp_path / "params.yaml")), quiet=True)
+    said = capsys.readouterr().out
+    assert "; save <- warmup <- tiny, with judge), 1 reward models (judge <- warmup <- tiny)" in said
+    assert said.endswith("judge, save judged by held_out_pairs, 2 suites: all right\n")
 
 
 @pytest.mark.parametrize("model", ["qwen3-4b", "olmo-3-7b"])
@@ -192,12 +202,35 @@ def test_exponent_without_a_dot_is_a_number(tmp_path: Path) -> None:
          "suites.again.retry: buffer is given exactly when", "add or remove it"),
         ("suites.again", {**AGAIN, "retry": {**AGAIN["retry"], "round": 1}}, "suites.again.retry.round: unknown key",
          "did you mean 'rounds'"),
+        ("data.arithmetic.pairs", {"train": 8, "validation": 4, "flattery": 0.5},
+         "data.arithmetic.pairs.flattery: unknown key", "did you mean 'flattery' beside 'pairs', one level up?"),
+        ("data.arithmetic.demonstrations", {**raw()["data"]["arithmetic"]["demonstrations"], "max_source_words": 3},
+         "data.arithmetic.demonstrations.max_source_words: unknown key", "remove it"),
+        ("training.learning_rate", "fast", "Input should be a valid number, and 'fast' is text", ""),
+        ("training.learning_rate", "1e-4", "and '1e-4' is text", "write it without quotes"),
+        ("prompts.arithmetic.chat", "true", "and 'true' is text", "write it without quotes"),
     ],
 )  # fmt: skip
 def test_refused(path: str, value: Any, named: str, fix: str) -> None:
     with pytest.raises(JudgefreeError) as caught:
         parse_params(changed(path, value), "params.yaml")
     assert named in str(caught.value) and fix in str(caught.value), str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["fast", "2%", "yes"])
+def test_text_that_has_no_quotes_is_not_said_to_have_them(text: str) -> None:
+    with pytest.raises(JudgefreeError) as caught:
+        parse_params(changed("training.max_grad_norm", text), "params.yaml")
+    assert str(caught.value).endswith(f"and {text!r} is text")
+
+
+@pytest.mark.parametrize("section", Params.model_fields)
+def test_a_missing_key_names_a_file_that_has_its_section(section: str) -> None:
+    (line,) = refusals(
+        ValidationError.from_exception_data("", [{"type": "missing", "loc": (), "input": {}}]), Params, section
+    )
+    file = ROOT / line.split("(")[1].split(" has such a section")[0]
+    assert f"\n{section}:" in file.read_text()
 
 
 def test_an_integer_stands_for_a_float() -> None:
@@ -329,6 +362,7 @@ def test_truncated_sampling_with_correction_must_be_allowed_by_name() -> None:
 
 def test_broken_files(tmp_path: Path) -> None:
     path = tmp_path / "params.yaml"
+    (tmp_path / "dvc.yaml").touch()
     with pytest.raises(JudgefreeError, match="does not exist"):
         load_params(path)
     path.write_text("runs: [\n")

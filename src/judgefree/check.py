@@ -14,20 +14,20 @@ def checked(path: Path) -> Params:
     """Settings that every part accepts, the methods' own options and prompt files included. Raises JudgefreeError."""
     params = load_params(path)
     for name, run in params.runs.items():
-        options = options_of(name, run)
+        key, options = run.path(name), options_of(name, run)
         if run.method in GRADED and params.prompts[run.dataset].measure:
             raise JudgefreeError(
-                f"runs.{name}.method: {run.method} rewards answers that are values, and those of {run.dataset} are texts",
+                f"{key}.method: {run.method} rewards answers that are values, and those of {run.dataset} are texts",
                 "use method: spyrl or rubric, or another data set",
             )
         if run.method in TEXTS:
-            texts = read_texts(path.parent, options.prompts, f"runs.{name}.options.prompts")
+            texts = read_texts(path.parent, options.prompts, f"{key}.options.prompts")
             check_texts(texts, TEXTS[run.method], str(path.parent / options.prompts))
         if run.method == SFT:
             try:
                 params.training_of(name).micro_batch_of(options.batch_size)
             except JudgefreeError as error:
-                raise JudgefreeError(f"runs.{name}.{error.problem}", error.fix) from error
+                raise JudgefreeError(f"{key}.{error.problem}", error.fix) from error
     for name, suite in params.suites.items():
         if suite.prompt_file:
             key, file = suite.prompt_file
@@ -62,9 +62,24 @@ def check_params(path: Path, quiet: bool) -> None:
             "; ".join(f"{file} is not what {stage} read" for stage, file in changed.items()),
             f"run `dvc repro --force --single-item {' '.join(changed)}`, then `dvc repro`; or put the file back",
         )
+    print(f"{path}: {_summary(params)}: all right")
+
+
+def _summary(params: Params) -> str:
     chains = [" <- ".join(params.ancestry(name)) for name in params.runs]
-    print(f"{path}: {len(params.bases)} bases, {len(params.data)} data sets, {len(params.runs)} runs "
-          f"({'; '.join(chains)}), {len(params.suites)} suites: all right")  # fmt: skip
+    chains = [f"{chain}, with {' <- '.join(params.reward_ancestry(name)[1:])}" if name in params.save_runs else chain
+              for name, chain in zip(params.runs, chains, strict=True)]  # fmt: skip
+    parts = [
+        f"{len(params.bases)} bases",
+        f"{len(params.data)} data sets",
+        f"{len(params.runs)} runs ({'; '.join(chains)})",
+    ]
+    if params.reward_models:
+        made = [" <- ".join([name, *params.ancestry(one.start_from)]) for name, one in params.reward_models.items()]
+        parts.append(f"{len(made)} reward models ({'; '.join(made)})")
+    if (judged := params.reward_benchmarks) and judged.models:
+        parts.append(f"{', '.join(judged.models)} judged by {', '.join(judged.sets)}")
+    return ", ".join([*parts, f"{len(params.suites)} suites"])
 
 
 def write_resolved(root: Path) -> None:

@@ -277,6 +277,8 @@ def register(
     Example: judgefree register arithmetic
     """
     from judgefree.files import write_atomic
+    from judgefree.params import load_params
+    from judgefree.registry.kinds import untested_runs
     from judgefree.registry.register import register_task
 
     verdicts = []
@@ -285,6 +287,8 @@ def register(
         print(verdicts[-1], end="", flush=True)
         if ledger:
             write_atomic(ledger, "\n".join(verdicts))
+    if verdicts and only is None and (untested := untested_runs(load_params(ROOT / "params.yaml"), task)):
+        print(f"\npolicies: no suite tests {task}, so none is registered ({', '.join(untested)})")
 
 
 @app.command()
@@ -304,7 +308,7 @@ def rollback(
 
 @app.command()
 def runs() -> None:
-    """List every run of params.yaml with its state.
+    """List every run and reward model of params.yaml with its state.
 
     Example: judgefree runs
     """
@@ -329,8 +333,10 @@ def doctor(
 
     Example: judgefree doctor --fix
     """
+    from judgefree.places import require_clone
     from judgefree.registry import doctor as checks
 
+    require_clone(ROOT)
     for done in checks.fix(ROOT) if fix else []:
         print(f"mended: {done}")
     findings = checks.examine(ROOT)

@@ -249,6 +249,10 @@ class Run(Strict):
     training: dict[str, Any] = {}
     options: dict[str, Any] = {}
 
+    def path(self, name: str) -> str:
+        """Where it stands in params.yaml: runs with a reward model have a section, and a stage, of their own."""
+        return f"{'runs' if self.options.get('reward_model') is None else 'save_runs'}.{name}"
+
 
 # ----------------------------------------------------------------------------------------------------- evaluation
 

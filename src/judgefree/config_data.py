@@ -263,15 +263,15 @@ Generated = ArithmeticData | OrdersData | MemoData
 Data = Annotated[ProblemKinds | TextKinds | PreferenceData, Field(discriminator="kind")]
 
 
-def require_vocabulary(run: str, dataset: str, base: ScratchBase, data: Generated) -> None:
+def require_vocabulary(key: str, dataset: str, base: ScratchBase, data: Generated) -> None:
     """Raises ValueError where a base made from nothing lacks words of the data set that a run trains it on."""
     if data.kind != base.vocabulary:
         raise ValueError(
-            f"runs.{run}.dataset: {dataset} is of kind {data.kind} and the base's vocabulary is {base.vocabulary}; start "
+            f"{key}: {dataset} is of kind {data.kind} and the base's vocabulary is {base.vocabulary}; start "
             f"from a base with vocabulary: {data.kind}"
         )
     if data.max_value > base.max_value:
         raise ValueError(
-            f"runs.{run}.dataset: {dataset} has numbers up to {data.max_value} and the base knows them up to "
+            f"{key}: {dataset} has numbers up to {data.max_value} and the base knows them up to "
             f"{base.max_value}; raise the base's max_value"
         )

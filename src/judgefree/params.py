@@ -22,9 +22,10 @@ from judgefree.config_reward_models import RewardModelSettings
 from judgefree.config_rewards import RewardBenchmarks, RewardGates
 from judgefree.errors import JudgefreeError
 from judgefree.files import sha256_file
-from judgefree.params_benchmarks import check_answering, check_rewarding, known_name, require_pairs
+from judgefree.params_benchmarks import check_answering, check_rewarding, known_name, require_pairs, require_window
+from judgefree.places import require_clone
 from judgefree.refusals import refusals
-from judgefree.texts import read_mapping, read_texts
+from judgefree.texts import read_judge_texts, read_mapping, read_texts
 
 DATA_PARALLEL = ("NO", "MULTI_CPU", "MULTI_GPU")  # accelerate's kinds that leave each process the whole model
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
@@ -72,16 +73,16 @@ class Params(Strict):
             for name in getattr(self, section):
                 if not NAME.fullmatch(name):
                     raise ValueError(f"{section}.{name}: {_NAMING}")
-        for name in self.runs.keys() & self.bases.keys():
-            raise ValueError(f"runs.{name}: is the name of a base too; both live in models/, rename one")
+        self._named()
         for name, run in self.runs.items():
-            known_name(f"runs.{name}.dataset", run.dataset, self.data)
-            known_name(f"runs.{name}.start_from", run.start_from, {**self.bases, **self.runs})
+            known_name(f"{run.path(name)}.dataset", run.dataset, self.data)
+            known_name(f"{run.path(name)}.start_from", run.start_from, {**self.bases, **self.runs})
             self.training_of(name)
-        for section, models in (("bases", self.bases), ("runs", self.runs)):
-            for name, model in models.items():
-                for suite in model.suites:
-                    known_name(f"{section}.{name}.suites", suite, self.suites)
+            for suite in run.suites:
+                known_name(f"{run.path(name)}.suites", suite, self.suites)
+        for name, base in self.bases.items():
+            for suite in base.suites:
+                known_name(f"bases.{name}.suites", suite, self.suites)
         for name, benchmark in self.suites.items():
             known_name(f"suites.{name}.dataset", benchmark.dataset, self.data)
         for name in {run.dataset for run in self.runs.values()} | {suite.dataset for suite in self.suites.values()}:
@@ -93,11 +94,11 @@ class Params(Strict):
                     f"prompts.{name}.measure: is not what data of kind {self.data[name].kind} is measured by; {known}"
                 )
         for name, run in self.runs.items():
-            base, data = self.bases[self.ancestry(name)[-1]], self.data[run.dataset]
-            if isinstance(base, ScratchBase) and isinstance(data, Generated):
-                require_vocabulary(name, run.dataset, base, data)
+            origin, data, key = self.bases[self.ancestry(name)[-1]], self.data[run.dataset], f"{run.path(name)}.dataset"
+            if isinstance(origin, ScratchBase) and isinstance(data, Generated):
+                require_vocabulary(key, run.dataset, origin, data)
             if isinstance(data, MawpsData):
-                raise ValueError(f"runs.{name}.dataset: {run.dataset} has a test split only; train on another data set")
+                raise ValueError(f"{key}: {run.dataset} has a test split only; train on another data set")
         self._rewarded()
         self._arms()
         self._measured()
@@ -107,25 +108,39 @@ class Params(Strict):
         self._benchmarked()
         return self
 
-    def _rewarded(self) -> None:
-        """Reward models are made from what is there, and runs with one stand in save_runs."""
-        known = {*self.reward_models, *self.save_runs}
+    def _named(self) -> None:
+        """A name in models/ is one model, and a run stands in the section that has its stage."""
         for name, run in self.runs.items():
-            given = run.options.get("reward_model")
-            if (given is not None) != (name in self.save_runs):
-                raise ValueError(f"runs.{name}: a run {'with' if given else 'without'} options.reward_model stands in "
-                                 f"the section {'save_runs' if given else 'runs'}; move it there")  # fmt: skip
-            if given is not None:
-                known_name(f"save_runs.{name}.options.reward_model", str(given), known - {name})
-        for name, settings in self.reward_models.items():
+            path = f"{'save_runs' if name in self.save_runs else 'runs'}.{name}"
+            if name in self.bases:
+                raise ValueError(f"{path}: is the name of a base too; both live in models/, rename one")
+            if path != run.path(name) and name in self.save_runs:
+                raise ValueError(f"{path}.options.reward_model: missing; name a reward model there, or move the run to the "
+                                 "section runs if its method has none")  # fmt: skip
+            if path != run.path(name):
+                raise ValueError(
+                    f"{path}: a run with options.reward_model stands in the section save_runs; move it there"
+                )
+        for name in self.reward_models:
             if name in self.runs or name in self.bases:
-                raise ValueError(f"reward_models.{name}: is the name of another model; all live in models/, rename one")
+                other = self.runs[name].path(name) if name in self.runs else f"bases.{name}"
+                raise ValueError(f"reward_models.{name}: {other} has that name too; all live in models/, rename one")
+
+    def _rewarded(self) -> None:
+        """Reward models are made from what is there, and are given no more tokens than they take."""
+        known = {*self.reward_models, *self.save_runs}
+        for name in self.save_runs:
+            given = str(self.runs[name].options["reward_model"])
+            known_name(f"save_runs.{name}.options.reward_model", given, known - {name})
+            self.reward_ancestry(name)
+        for name, settings in self.reward_models.items():
             policies = {**self.bases, **self.runs}
             known_name(f"reward_models.{name}.start_from", settings.start_from, policies)
             known_name(f"reward_models.{name}.value_fit.policy", settings.value_fit.policy, policies)
             known_name(f"reward_models.{name}.dataset", settings.dataset, self.data)
             known_name(f"prompts.{settings.dataset}", settings.dataset, self.prompts)
             require_pairs(f"reward_models.{name}.dataset", settings.dataset, self.data)
+            require_window(f"reward_models.{name}.max_tokens", settings.max_tokens, *self._origin(name))
 
     def _paired(self) -> None:
         """Pairs name what is there, and no two of them the same figure."""
@@ -152,6 +167,9 @@ class Params(Strict):
         datasets = {name: model.dataset for name, model in self.reward_models.items()}
         datasets |= {name: self.runs[name].dataset for name in self.save_runs}
         check_rewarding(self.reward_benchmarks, self.reward_gates, datasets, self.data)
+        if judged := self.reward_benchmarks:
+            for name in judged.models:
+                require_window("reward_benchmarks.max_tokens", judged.max_tokens, *self._origin(name))
 
     def _arms(self) -> None:
         """Runs of one arm are pooled over seeds, so nothing else may differ between them, nor between their starts."""
@@ -159,31 +177,32 @@ class Params(Strict):
         seeds: dict[tuple[str, int], str] = {}
         for name, run in self.runs.items():
             arm = self._arm_of(name)
-            self._arm_name(name, arm)
+            self._arm_name(f"{run.path(name)}.arm", arm)
             first, example = firsts.setdefault(arm, (name, run))
             same = {"seed": run.seed, "start_from": run.start_from, "arm": run.arm}
             if example.model_copy(update=same) != run:
                 raise ValueError(
-                    f"runs.{name}.arm: differs from runs.{first} by more than its seed; give it another arm"
+                    f"{run.path(name)}.arm: differs from {example.path(first)} by more than its seed; give it another arm"
                 )
             if self._arm_of(example.start_from) != self._arm_of(run.start_from):
                 raise ValueError(
-                    f"runs.{name}.start_from: {run.start_from} and {example.start_from}, which runs.{first} of arm {arm!r} "
-                    "starts from, are no runs of one arm; start from the same, or give the run another arm"
+                    f"{run.path(name)}.start_from: {run.start_from} and {example.start_from}, which {example.path(first)} "
+                    f"of arm {arm!r} starts from, are no runs of one arm; start from the same, or give the run another arm"
                 )
             if (other := seeds.setdefault((arm, run.seed), name)) != name:
-                raise ValueError(f"runs.{name}.seed: runs.{other} of arm {arm!r} has seed {run.seed} too; change one")
+                raise ValueError(f"{run.path(name)}.seed: {run.path(other)} of arm {arm!r} has seed {run.seed} too; "
+                                 "change one")  # fmt: skip
 
     def _arm_of(self, name: str) -> str:
         return name if name in self.bases else self.runs[name].arm or name
 
-    def _arm_name(self, run: str, arm: str) -> None:
+    def _arm_name(self, key: str, arm: str) -> None:
         """Arms, bases and runs stand side by side in one table, so one name means one thing."""
         if not NAME.fullmatch(arm):
-            raise ValueError(f"runs.{run}.arm: {arm!r}: {_NAMING}")
+            raise ValueError(f"{key}: {arm!r}: {_NAMING}")
         if arm in self.bases or (arm in self.runs and self._arm_of(arm) != arm):
             kind = "a base" if arm in self.bases else f"a run of arm {self._arm_of(arm)!r}"
-            raise ValueError(f"runs.{run}.arm: {arm!r} is the name of {kind}; use another")
+            raise ValueError(f"{key}: {arm!r} is the name of {kind}; use another")
 
     def _measured(self) -> None:
         """A suite asks for what its answers, values or texts, can be measured by."""
@@ -247,23 +266,40 @@ class Params(Strict):
 
     def training_of(self, run: str) -> Training:
         """The shared training settings with the run's overrides laid over them, key by key."""
-        merged = _merge(self.training.model_dump(exclude_none=True), self.runs[run].training)
+        own = self.runs[run]
+        merged = _merge(self.training.model_dump(exclude_none=True), own.training)
         try:
             return Training.model_validate(merged)
         except ValidationError as error:
-            raise ValueError("; ".join(refusals(error, Training, f"runs.{run}.training"))) from error
+            raise ValueError("; ".join(refusals(error, Training, f"{own.path(run)}.training"))) from error
 
     def ancestry(self, name: str) -> list[str]:
         """Names from `name` down to its base, e.g. [rlvr, warmup, tiny]; refuses a cycle."""
         chain = [name]
         while (last := chain[-1]) in self.runs:
             if self.runs[last].start_from in chain:
-                raise ValueError(
-                    f"runs.{last}.start_from: {' -> '.join([*chain, self.runs[last].start_from])} is a cycle; "
-                    "let one of them start from a base"
-                )
+                key = f"{self.runs[last].path(last)}.start_from"
+                circle = " -> ".join([*chain, self.runs[last].start_from])
+                raise ValueError(f"{key}: {circle} is a cycle; let one of them start from a base")
             chain.append(self.runs[last].start_from)
         return chain
+
+    def reward_ancestry(self, name: str) -> list[str]:
+        """From a run with a reward model, over the runs that improved it before, to its entry of reward_models, which may be
+        `name` itself; refuses a cycle."""
+        chain = [name]
+        while (last := chain[-1]) in self.save_runs:
+            if (given := self.runs[last].options["reward_model"]) in chain:
+                raise ValueError(f"save_runs.{last}.options.reward_model: {' -> '.join([*chain, given])} is a cycle; "
+                                 "give one of them an entry of reward_models")  # fmt: skip
+            chain.append(given)
+        return chain
+
+    def _origin(self, reward_model: str) -> tuple[str, Base]:
+        """The base that the weights of a reward model, or of a run's own, come from."""
+        made = self.reward_models[self.reward_ancestry(reward_model)[-1]]
+        name = self.ancestry(made.start_from)[-1]
+        return name, self.bases[name]
 
 
 def load_params(path: Path) -> Params:
@@ -272,6 +308,7 @@ def load_params(path: Path) -> Params:
     Raises JudgefreeError naming the file, the key's path and the fix.
     """
     if not path.is_file():
+        require_clone(path.parent)
         raise JudgefreeError(f"{path} does not exist", "run `judgefree profile tiny` to write one")
     return parse_params(read_mapping(path), str(path))
 
@@ -281,7 +318,10 @@ def parse_params(raw: Mapping[str, Any], origin: str) -> Params:
     try:
         return Params.model_validate(raw)
     except ValidationError as error:
-        raise JudgefreeError(f"{origin} is refused:\n  - " + "\n  - ".join(refusals(error, Params, ""))) from error
+        apart = own if isinstance(own := raw.get("save_runs"), Mapping) else ()
+        raise JudgefreeError(
+            f"{origin} is refused:\n  - " + "\n  - ".join(refusals(error, Params, "", apart))
+        ) from error
 
 
 def resolve(params: Params, root: Path = Path()) -> dict[str, dict[str, Any]]:
@@ -302,6 +342,7 @@ def resolve(params: Params, root: Path = Path()) -> dict[str, dict[str, Any]]:
             "threads": params.threads, "reward_model": model, "prompt": plain["prompts"][model["dataset"]],
         }  # fmt: skip
     for name, run in plain["runs"].items():
+        path = params.runs[name].path(name)
         settings = {k: v for k, v in run.items() if k not in ("suites", "training", "arm")}
         training = params.training_of(name).model_dump(mode="json", exclude_none=True)
         files[f"train/{name}.json"] = {
@@ -311,20 +352,20 @@ def resolve(params: Params, root: Path = Path()) -> dict[str, dict[str, Any]]:
             config = root / training["accelerate_config"]
             if not config.is_file():
                 raise JudgefreeError(
-                    f"runs.{name}: training.accelerate_config: {config} does not exist",
+                    f"{path}: training.accelerate_config: {config} does not exist",
                     "write it with `accelerate config --config_file ...`",
                 )
             kind = read_mapping(config).get("distributed_type", "NO")
             if kind not in DATA_PARALLEL:
                 raise JudgefreeError(
-                    f"runs.{name}: training.accelerate_config: {config} asks for {kind}, and training wants whole weights "
+                    f"{path}: training.accelerate_config: {config} asks for {kind}, and training wants whole weights "
                     "in each process",
                     f"set distributed_type: MULTI_GPU there; where the weights are too large for one device, set "
-                    f"runs.{name}.training.lora",
+                    f"{path}.training.lora",
                 )
             files[f"train/{name}.json"]["accelerate_config_sha256"] = sha256_file(config)
         if isinstance(file := params.runs[name].options.get("prompts"), str):
-            files[f"train/{name}.json"]["texts"] = read_texts(root, file, f"runs.{name}.options.prompts")
+            files[f"train/{name}.json"]["texts"] = read_texts(root, file, f"{path}.options.prompts")
     texts = {}
     for name, suite in params.suites.items():
         if suite.prompt_file:
@@ -362,13 +403,6 @@ def resolve(params: Params, root: Path = Path()) -> dict[str, dict[str, Any]]:
         files |= {f"reward_bench/{name}.json": content for name in judged["models"]}
     files["compare.json"] = {"compare": plain["compare"], "models": models, "suites": plain["suites"]}
     return files
-
-
-def read_judge_texts(root: Path, prompts: str | Mapping[str, str], key: str) -> dict[str, Any]:
-    """The texts of a prompt file, or of several by category. Raises JudgefreeError as `texts.read_texts`."""
-    if isinstance(prompts, str):
-        return read_texts(root, prompts, key)
-    return {category: read_texts(root, file, f"{key}.{category}") for category, file in prompts.items()}
 
 
 def _merge(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Collection, Mapping
 
 from judgefree.config_benchmarks import AlpacaEval, ArenaHard
-from judgefree.config_data import ArithmeticData, Data, PreferenceData
+from judgefree.config_data import ArithmeticData, Base, Data, PreferenceData, ScratchBase
 from judgefree.config_judges import JudgeSettings, RewardModelJudge
 from judgefree.config_rewards import HELD_OUT, RewardBenchmarks, RewardGates, reward_model_name
 
@@ -23,6 +23,14 @@ def require_pairs(key: str, dataset: str, data: Mapping[str, Data]) -> None:
     if not isinstance(settings, PreferenceData) and not (isinstance(settings, ArithmeticData) and settings.pairs):
         raise ValueError(f"{key}: {dataset} has no preference pairs; give it a section pairs, or use a data set of kind "
                          "ultrafeedback or hh_rlhf")  # fmt: skip
+
+
+def require_window(key: str, max_tokens: int, name: str, base: Base) -> None:
+    """Raises ValueError where a model would be given longer rows than it takes, as far as params.yaml says how long. name:
+    of the base that the model comes from."""
+    if isinstance(base, ScratchBase) and max_tokens > base.max_length:
+        raise ValueError(f"{key}: {max_tokens}, and bases.{name}, which the reward model comes from, takes "
+                         f"{base.max_length}; lower it, or raise bases.{name}.max_length")  # fmt: skip
 
 
 def check_answering(
@@ -65,6 +73,11 @@ def _check_gates(
     judged: RewardBenchmarks, gates: RewardGates, datasets: Mapping[str, str], data: Mapping[str, Data]
 ) -> None:
     known_name("reward_gates.rank_by", gates.rank_by, judged.sets)
+    held_out = data.get(str(judged.sets[gates.rank_by].dataset))
+    if isinstance(held_out, ArithmeticData) and held_out.pairs and gates.min_items > held_out.pairs.validation:
+        raise ValueError(f"reward_gates.min_items: {gates.min_items}, and {HELD_OUT} are {held_out.pairs.validation} pairs, "
+                         "so nothing would ever be promoted; lower it, or raise "
+                         f"data.{judged.sets[gates.rank_by].dataset}.pairs.validation")  # fmt: skip
     if not judged.models:
         raise ValueError("reward_gates: no model is judged, so none would ever be registered; name some in "
                          "reward_benchmarks.models, or remove this section")  # fmt: skip

@@ -1,23 +1,37 @@
 """Whole parameter sets in profiles/, and making params.yaml from one without losing what a person wrote."""
 
 import filecmp
+import re
 import shutil
+import textwrap
+from itertools import takewhile
 from pathlib import Path
 
 from judgefree.errors import JudgefreeError
+from judgefree.places import require_clone
 
 
 def available(root: Path) -> list[Path]:
+    """Raises JudgefreeError where `root` is no clone, which has some."""
+    require_clone(root)
     return sorted((root / "profiles").glob("*.yaml"))
 
 
 def list_profiles(root: Path) -> str:
-    """One line per profile: its name and the first comment line of the file."""
-    lines = []
-    for path in available(root):
-        first = path.read_text(encoding="utf-8").splitlines()[0]
-        lines.append(f"{path.stem:<14} {first.lstrip('# ')}")
-    return "\n".join(lines)
+    """Each profile's name and the first sentence of the comment that its file begins with, wrapped for the terminal."""
+    paths = available(root)
+    indent = max(len(path.stem) for path in paths) + 2
+    width = max(shutil.get_terminal_size().columns, indent + 40)
+    return "\n".join(
+        textwrap.fill(_first_sentence(path), width, initial_indent=path.stem.ljust(indent),
+                      subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+        for path in paths
+    )  # fmt: skip
+
+
+def _first_sentence(path: Path) -> str:
+    comment = takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
+    return re.split(r"(?<=\.)\s", " ".join(line.lstrip("# ") for line in comment), maxsplit=1)[0]
 
 
 def write_profile(root: Path, name: str, force: bool) -> str:

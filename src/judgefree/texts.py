@@ -75,6 +75,13 @@ def read_texts(root: Path, file: str, key: str) -> dict[str, str]:
     return texts
 
 
+def read_judge_texts(root: Path, prompts: str | Mapping[str, str], key: str) -> dict[str, Any]:
+    """The texts of a prompt file, or of several by category. Raises JudgefreeError as `read_texts`."""
+    if isinstance(prompts, str):
+        return read_texts(root, prompts, key)
+    return {category: read_texts(root, file, f"{key}.{category}") for category, file in prompts.items()}
+
+
 def check_texts(texts: Mapping[str, str], wanted: Slots, origin: str) -> None:
     """Raises JudgefreeError naming `origin` and every text that is missing, unknown, or lacks one of its slots, and for
     a `stop` without a word."""

@@ -93,7 +93,9 @@ def test_missing_places_are_named_with_a_fix(tmp_path: Path, mirror: Path, monke
     with pytest.raises(JudgefreeError, match=r"JUDGEFREE_MIRROR=.*gone is not a folder(.|\n)*unset it"):
         hub_source(tmp_path)
     monkeypatch.delenv("JUDGEFREE_MIRROR")
-    with pytest.raises(JudgefreeError, match=r"JUDGEFREE_MIRROR is not set"):
+    with pytest.raises(
+        JudgefreeError, match=r"mawps is read .* JUDGEFREE_MIRROR is not set(.|\n)*holds mawps/test.jsonl"
+    ):
         read_mirror("test", "mawps", ("mawps/test.jsonl",))
 
 

@@ -142,6 +142,19 @@ def test_unfinished_work_is_kept_apart_from_what_can_go(project: Any) -> None:
     assert "params.yaml is refused" in problems(project.root)
 
 
+def test_work_of_reward_models_can_go_as_that_of_runs(project: Any) -> None:
+    """One that is made, and one of settings that no entry has any more; locks beside them are no folders."""
+    write_atomic(project.root / "models" / "judge" / MANIFEST, pretty_json({"kind": "reward_model", "key": "a" * 16}))
+    work = project.root / ".work" / "reward_model"
+    for key in ("a" * 16, "b" * 16):
+        write_atomic(work / key / "classifier" / "weights", b"0" * 2_000_000)
+        write_atomic(work / f"{key}.lock", "1")
+    assert {finding.problem: (finding.command, finding.fault) for finding in examine(project.root)} == {
+        f"space that can be freed, since {why}: 2 MB in {work / (key * 16)}": (f"rm -r {work / (key * 16)}", False)
+        for why, key in (("models/ has their results", "a"), ("settings, data or code have changed", "b"))
+    }
+
+
 def test_versions_other_than_the_pinned_ones(tmp_path: Path) -> None:
     (tmp_path / "constraints.txt").write_text("numpy==0.0.1\nno-such-package==1.0\n")
     (finding,) = examine(tmp_path)

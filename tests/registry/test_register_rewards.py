@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from judgefree.bases.build import build_base
 from judgefree.check import checked, write_resolved
+from judgefree.cli import app
 from judgefree.errors import JudgefreeError
 from judgefree.files import key_of, read_json, seal, write_atomic
 from judgefree.outside import replaced
-from judgefree.registry import register, register_rewards, reward_candidates
+from judgefree.registry import register, register_rewards, reward_candidates, states
 from judgefree.registry.reward_candidates import best_reward_model
 from judgefree.registry.store import open_store
 from judgefree.registry.versions import CHAMPION, model_folder
@@ -170,6 +172,45 @@ def test_a_refused_policy_does_not_hide_the_reward_model(rewards: Rewards) -> No
     replace_rows(rewards.root, 2)
     with pytest.raises(JudgefreeError, match="rlvr: not trained yet.*judge: rows of the reward benchmarks"):
         list(register.register_task(rewards.root, "arithmetic"))
+
+
+def test_policies_that_no_suite_tests_are_told(rewards: Rewards, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The verdict on the reward model alone would say that there is nothing else."""
+    params = rewards.project.settings()
+    params["bases"]["tiny"]["suites"], params["runs"]["rlvr"]["suites"], params["suites"] = [], [], {}
+    rewards.project.write(params)
+    rewards.train(1)
+    rewards.judge()
+    monkeypatch.chdir(rewards.root)
+    told = "policies: no suite tests arithmetic, so none is registered (rlvr)"
+    assert CliRunner().invoke(app, ["register", "arithmetic"]).output.endswith(f"\n\n{told}\n")
+    assert told not in CliRunner().invoke(app, ["register", "arithmetic", "--only", "reward-models"]).output
+
+
+def test_reward_models_are_listed_with_their_state(rewards: Rewards, monkeypatch: pytest.MonkeyPatch) -> None:
+    params = rewards.project.settings()
+    options = {"reward_model": "judge", "update": "frozen", "batch_tokens": 2000}
+    params["save_runs"] = {"save": {**params["runs"]["rlvr"], "method": "save", "options": options}}
+    rewards.project.write(params)
+
+    def state(name: str) -> tuple[str, str]:
+        (one,) = [one for one in states.run_states(rewards.root) if one.name == name]
+        return one.state, one.detail
+
+    assert state("save") == ("not started", "waits for models/judge")
+    assert state("judge")[0] == "not started" and "no preference pairs" in state("judge")[1]
+    (rewards.root / "models" / "tiny").rename(rewards.root / "models" / "gone")
+    assert state("judge") == ("not started", "waits for models/tiny")
+    (rewards.root / "models" / "gone").rename(rewards.root / "models" / "tiny")
+    rewards.train(1)
+    monkeypatch.setattr(states, "reward_model_keys", lambda root: {"judge": rewards.key})
+    assert state("judge") == ("trained", "not judged by the reward benchmarks")
+    rewards.judge()
+    assert state("judge") == ("evaluated", "")
+    rewards.key = "another"
+    assert state("judge")[0] == "stale"
+    (rewards.root / ".work" / "reward_model" / "another").mkdir(parents=True)
+    assert state("judge") == ("in progress", "replaces a stale model")
 
 
 def test_reports_of_one_name_and_other_content_are_made_in_folders_of_their_own(rewards: Rewards) -> None:

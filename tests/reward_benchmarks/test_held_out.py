@@ -15,6 +15,7 @@ from judgefree.params import parse_params, resolve
 from judgefree.registry.kinds import registered
 from judgefree.reward_benchmarks.rulers import length
 from judgefree.reward_benchmarks.run import run_benchmarks
+from judgefree.reward_benchmarks.table import markdown
 from judgefree.reward_model.pairs import PAIRS, SCHEMA
 
 PROJECT = Path(__file__).parents[2]
@@ -46,6 +47,7 @@ def test_only_held_out_pairs_count_and_a_tie_is_wrong(tmp_path: Path) -> None:
     assert metrics["reward_bench/held_out_pairs/overall_se"] == pytest.approx(math.sqrt(2) / 8)
     assert metrics["ruler/length_short/held_out_pairs/overall"] == 0.25
     assert metrics["reward_bench/held_out_pairs/items"] == 4 and metrics["reward_bench/held_out_pairs/excluded"] == 1
+    assert "4 items; 1 pairs to train on left out." in markdown("judge", metrics)
     table = tables["held_out_pairs"]
     assert list(table["outcome"]) == [1, 0, 0, 1] and list(table["id"]) == [f"pair-{i}" for i in range(1, 5)]
     assert table["group"].nunique() == 3
@@ -96,6 +98,10 @@ def test_reward_models_are_registered_where_there_are_gates_for_them() -> None:
     assert registered(gated) == [("policies", "arithmetic"), ("reward-models", "pairs")]
     with pytest.raises(JudgefreeError, match="reward_gates.rank_by: unknown name 'llmbar'; known: held_out_pairs"):
         parse_params(settings() | {"reward_gates": {**gates, "rank_by": "llmbar"}}, "params.yaml")
+    with pytest.raises(
+        JudgefreeError, match="min_items: 5, and held_out_pairs are 4 pairs.*data.pairs.pairs.validation"
+    ):
+        parse_params(settings() | {"reward_gates": {**gates, "min_items": 5}}, "params.yaml")
     with pytest.raises(JudgefreeError, match="reward_gates: no model is judged.*reward_benchmarks.models"):
         parse_params(settings(models={}) | {"reward_gates": gates}, "params.yaml")
     without = {name: section for name, section in settings().items() if name != "reward_benchmarks"}
@@ -124,6 +130,10 @@ def test_each_judged_model_has_settings_of_its_own() -> None:
     ({"sets": {"held_out_pairs": {"dataset": "arithmetic"}}},
      "reward_benchmarks.sets.held_out_pairs.dataset: arithmetic has no preference pairs"),
     ({"sets": {"held_out_pairs": {"dataset": "nothing"}}}, "sets.held_out_pairs.dataset: unknown name 'nothing'"),
+    ({"sets": {"held_out_pair": {"dataset": "pairs"}}},
+     "reward_benchmarks.sets.held_out_pair: unknown key; did you mean 'held_out_pairs'?"),
+    ({"sets": {"nothing": {}}}, "reward_benchmarks.sets.nothing: unknown key; known: held_out_pairs, reward_bench, "),
+    ({"max_tokens": 161}, "reward_benchmarks.max_tokens: 161, and bases.tiny, which the reward model comes from, takes 160"),
     ({"sets": {"held_out_pairs": {}}}, "sets.held_out_pairs: dataset is given exactly for held_out_pairs"),
     ({"sets": {"xstest": {"dataset": "pairs"}}}, "sets.xstest: dataset is given exactly for held_out_pairs"),
     ({"sets": {"held_out_pairs": {"dataset": "pairs", "id": "./pairs"}}}, "remove id and revision"),

@@ -1,6 +1,7 @@
 """Files in the hub's layout as items, and every kind of bad row refused by file and row."""
 
 import csv
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -117,13 +118,39 @@ def test_missing_rows_are_an_error_unless_partial(load: Callable[..., Loaded]) -
     with pytest.raises(JudgefreeError, match="reward_bench_2: 14 rows, published are 1865(.|\n)*partial: true"):
         load("reward_bench_2", partial=False)
     assert load("ppe_preference").published == 16038 and load("ppe_math").published is None
-    with pytest.raises(JudgefreeError, match="101 rows of alpacaeval-easy, published are 100"):
+    with pytest.raises(JudgefreeError, match="101 rows of alpacaeval-easy, published are 100") as many:
         load("reward_bench", [pair("alpacaeval-easy", i) for i in range(101)])
+    assert "remove those that are too many" in many.value.fix and "partial" not in many.value.fix
+
+
+def test_a_row_without_an_id_that_is_repeated_is_named(tmp_path: Path) -> None:
+    rows = [{"input": f"q{i}", "output_1": "a", "output_2": "b", "label": 1} for i in range(100)]
+    path = tmp_path / "own" / "Natural" / "dataset.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps([*rows, rows[7]]))
+    with pytest.raises(
+        JudgefreeError, match="101 rows of llmbar-natural, published are 100; 100 of llmbar-natural repeats 7"
+    ):
+        load_set("llmbar", Place(id="./own"), True, tmp_path)
+
+
+def test_cut_json_is_to_be_got_again(tmp_path: Path) -> None:
+    """No stage makes what lies in a folder of the user's or in a mirror."""
+    path = tmp_path / "own" / "Natural" / "dataset.json"
+    path.parent.mkdir(parents=True)
+    path.write_text('[{"input": "q"')
+    with pytest.raises(JudgefreeError, match=r"Natural/dataset\.json is not valid JSON") as cut:
+        load_set("llmbar", Place(id="./own"), True, tmp_path)
+    assert cut.value.fix == "get the file again"
 
 
 def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Write) -> None:
-    with pytest.raises(JudgefreeError, match="JUDGEFREE_MIRROR is not set"):
+    with pytest.raises(JudgefreeError, match="llmbar is read from a mirror and JUDGEFREE_MIRROR is not set") as unset:
         load_set("llmbar", Place(), True, tmp_path)
+    assert unset.value.fix == (
+        "set JUDGEFREE_MIRROR to a folder that holds llmbar/**/dataset.json, give reward_benchmarks.sets.llmbar an id and a "
+        "revision of the hub, or leave it out"
+    )
     with pytest.raises(JudgefreeError, match=r"folder .*nowhere does not exist"):
         load_set("llmbar", Place(id="./nowhere"), True, tmp_path)
     write("rm_bench")

@@ -172,6 +172,11 @@ def test_command(project: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.
 def test_what_is_missing_is_named(project: Path) -> None:
     with pytest.raises(JudgefreeError, match="gone is neither a model in models/ nor a folder"):
         stage.reward_bench("gone", settings({"judge_bench": Place(id="./sets/judge_bench")}), 1, project)
+    shutil.copy(PROJECT / "profiles" / "all.yaml", project / "params.yaml")
+    for name, made_by in (("judge", "reward_model"), ("save", "train_save")):
+        with pytest.raises(JudgefreeError, match=f"models/{name} is not made yet") as early:
+            stage.reward_bench(name, settings({"judge_bench": Place(id="./sets/judge_bench")}), 1, project)
+        assert early.value.fix == f"run `dvc repro {made_by}@{name}`"
     shutil.copy(PROJECT / "profiles" / "tiny.yaml", project / "params.yaml")
     with pytest.raises(JudgefreeError, match="has no section reward_benchmarks"):
         stage.settings_of("reward", project)

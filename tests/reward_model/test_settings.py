@@ -7,6 +7,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from judgefree.errors import JudgefreeError
+from judgefree.methods import options_of
 from judgefree.params import parse_params, resolve
 
 ROOT = Path(__file__).parents[2]
@@ -85,6 +86,31 @@ def without(settings: dict[str, Any]) -> None:
     settings["save_runs"]["rlvr2"] = settings["runs"]["rlvr"]
 
 
+def forgotten(settings: dict[str, Any]) -> None:
+    settings["save_runs"]["save"]["options"] = {k: v for k, v in OPTIONS.items() if k != "reward_model"}
+
+
+def named_twice(settings: dict[str, Any]) -> None:
+    """The only reward model, whose name the run takes: known names are not what is wrong."""
+    settings["save_runs"]["judge"] = settings["save_runs"].pop("save")
+
+
+def circle(settings: dict[str, Any]) -> None:
+    settings["save_runs"]["save"]["options"] = {**OPTIONS, "reward_model": "again"}
+
+
+def unseeded(settings: dict[str, Any]) -> None:
+    del settings["save_runs"]["save"]["seed"]
+
+
+def elsewhere(settings: dict[str, Any]) -> None:
+    settings["save_runs"]["save"]["dataset"] = "piars"
+
+
+def too_long(settings: dict[str, Any]) -> None:
+    settings["reward_models"]["judge"] = {**JUDGE, "max_tokens": 161}
+
+
 def twice(settings: dict[str, Any]) -> None:
     settings["save_runs"]["rlvr"] = settings["save_runs"]["save"]
 
@@ -101,13 +127,38 @@ def named_alike(settings: dict[str, Any]) -> None:
     (unknown, "save_runs.save.options.reward_model: unknown name 'jugde'; did you mean 'judge'"),
     (itself, "save_runs.again.options.reward_model: unknown name 'again'"),
     (misplaced, "runs.other: a run with options.reward_model stands in the section save_runs"),
-    (without, "runs.rlvr2: a run without options.reward_model stands in the section runs"),
+    (without, "save_runs.rlvr2.options.reward_model: missing; .*, or move the run to the section runs"),
+    (forgotten, "save_runs.save.options.reward_model: missing; name a reward model there"),
     (twice, "save_runs.rlvr: is a name among runs too"),
     (no_pairs, "reward_models.judge.dataset: arithmetic has no preference pairs"),
-    (named_alike, "reward_models.tiny: is the name of another model"),
+    (named_alike, "reward_models.tiny: bases.tiny has that name too"),
+    (named_twice, "reward_models.judge: save_runs.judge has that name too"),
+    (circle, "save_runs.(save|again).options.reward_model: .* is a cycle; give one of them an entry of reward_models"),
+    (unseeded, "save_runs.save.seed: missing; add it"),
+    (elsewhere, "save_runs.save.dataset: unknown name 'piars'; did you mean 'pairs'"),
+    (too_long, "reward_models.judge.max_tokens: 161, and bases.tiny, which the reward model comes from, takes 160"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused(break_it: Any, said: str) -> None:
     settings = with_save()
     break_it(settings)
     with pytest.raises(JudgefreeError, match=said):
         parse_params(settings, "params.yaml")
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    ({"value_wieght": 1.0}, ["save_runs.save.options.value_wieght: unknown key; did you mean 'value_weight'?"]),
+    ({"batch_tokens": None}, ["save_runs.save.options.batch_tokens: Input should be a valid integer"]),
+    ({"update": "bt_offline", "anchor": "value"}, ["save_runs.save.options: update: bt_offline", "remove anchor",
+                                                   "add learning_rate", "add pairs_per_step"]),
+    ({"m0": 0.5}, ["update: frozen has other options; remove m0, since nothing is filtered"]),
+    ({"update": "save", "learning_rate": 1e-4}, ["update: save has an anchor; add anchor: value or anchor: mean_reward"]),
+    ({"update": "save", "anchor": "value", "learning_rate": 1e-4},
+     ["update: save with anchor: value has other options; add value_learning_rate, add value_weight"]),
+])  # fmt: skip
+def test_options_that_do_not_fit_are_named_as_they_stand_in_the_file(options: dict[str, Any], said: list[str]) -> None:
+    settings = with_save()
+    settings["save_runs"]["save"]["options"] = OPTIONS | options
+    run = parse_params(settings, "params.yaml").runs["save"]
+    with pytest.raises(JudgefreeError) as caught:
+        options_of("save", run)
+    assert all(part in caught.value.problem for part in said), caught.value.problem

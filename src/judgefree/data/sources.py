@@ -75,20 +75,29 @@ def read(
 
 def read_mirror(split: str, label: str, patterns: Sequence[str]) -> Source:
     """Read a split that exists in the mirror only. Raises JudgefreeError when there is no mirror or no such file."""
-    files, rows = _read_files(mirror_folder(), patterns)
+    files, rows = _read_files(required_mirror(f"the data set {label}", patterns), patterns)
     return Source(split, label, rows, {"kind": "mirror", "patterns": list(patterns), "files": files})
 
 
-def mirror_folder() -> Path:
-    """The folder that JUDGEFREE_MIRROR names. Raises JudgefreeError when it is not set or does not exist."""
-    value = os.environ.get(MIRROR)
-    if not value:
+def required_mirror(what: str, patterns: Sequence[str], otherwise: str = "") -> Path:
+    """The mirror's folder, for what is read from nowhere else. otherwise: what else could be done where there is none, which
+    is a JudgefreeError."""
+    if not os.environ.get(MIRROR):
         raise JudgefreeError(
-            f"this data set is read from a mirror and {MIRROR} is not set", f"set {MIRROR} to its folder"
+            f"{what} is read from a mirror and {MIRROR} is not set",
+            f"set {MIRROR} to a folder that holds {' or '.join(patterns)}{otherwise}",
         )
-    if not Path(value).is_dir():
-        raise JudgefreeError(f"{MIRROR}={value} is not a folder", f"correct {MIRROR}, or unset it to read from the hub")
-    return Path(value)
+    return mirror_folder()
+
+
+def mirror_folder() -> Path:
+    """The folder that JUDGEFREE_MIRROR, which is set, names. Raises JudgefreeError when it does not exist."""
+    folder = Path(os.environ[MIRROR])
+    if not folder.is_dir():
+        raise JudgefreeError(
+            f"{MIRROR}={folder} is not a folder", f"correct {MIRROR}, or unset it to read from the hub"
+        )
+    return folder
 
 
 def download(identity: str, revision: str | None, layouts: Sequence[str], mirror: Sequence[str]) -> Path:

@@ -13,6 +13,7 @@ from judgefree.episodes import Method
 from judgefree.errors import JudgefreeError
 from judgefree.methods import rlif, rlvr, rubric, save, sft, spyrl, srrl
 from judgefree.places import reward_model_in
+from judgefree.refusals import refusals
 from judgefree.scoring.grader import Grader
 from judgefree.texts import JUDGE_TEXTS, Slots
 
@@ -55,21 +56,17 @@ def options_of(name: str, run: Run) -> Any:
 
     Raises JudgefreeError for an unknown method or option, and for weights to be chosen by a signal it does not have.
     """
+    key = run.path(name)
     if run.method not in OPTIONS:
-        raise JudgefreeError(
-            f"runs.{name}.method: unknown method {run.method!r}", f"known: {', '.join(sorted(OPTIONS))}"
-        )
+        raise JudgefreeError(f"{key}.method: unknown method {run.method!r}", f"known: {', '.join(sorted(OPTIONS))}")
     if run.select == "own_signal" and run.method not in OWN_SIGNALS:
         raise JudgefreeError(
-            f"runs.{name}.select: method {run.method} measures no own_signal", "use select: validation or select: last"
+            f"{key}.select: method {run.method} measures no own_signal", "use select: validation or select: last"
         )
     try:
         return OPTIONS[run.method].model_validate(run.options)
     except ValidationError as error:
-        lines = [
-            f"{'.'.join(['runs', name, 'options', *map(str, e['loc'])])}: {e['msg'].removeprefix('Value error, ')}"
-            for e in error.errors()
-        ]
+        lines = refusals(error, OPTIONS[run.method], f"{key}.options")
         known = ", ".join(OPTIONS[run.method].model_fields) or "none"
         raise JudgefreeError("; ".join(lines), f"options of {run.method}: {known}") from error
 

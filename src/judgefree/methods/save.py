@@ -61,15 +61,19 @@ class Options(Strict):
 
     @model_validator(mode="after")
     def _fits(self) -> "Options":
-        save, valued = self.update == "save", self.update == "save" and self.anchor == "value"
+        save, kind = self.update == "save", f"update: {self.update}"
+        if save and self.anchor is None:
+            raise ValueError("update: save has an anchor; add anchor: value or anchor: mean_reward")
+        valued = save and self.anchor == "value"
+        kind += f" with anchor: {self.anchor}" if save else ""
         wanted = {"anchor": save, "learning_rate": self.update != "frozen", "value_learning_rate": valued,
                   "value_weight": valued, "pairs_per_step": self.update == "bt_offline"}  # fmt: skip
-        for name, want in wanted.items():
-            if want != (getattr(self, name) is not None):
-                raise ValueError(f"update {self.update!r}{f' with anchor {self.anchor!r}' if self.anchor else ''} "
-                                 f"{'wants' if want else 'has no'} {name}; {'add' if want else 'remove'} it")  # fmt: skip
+        given = {name: getattr(self, name) is not None for name in wanted}
+        changes = [f"{'add' if want else 'remove'} {name}" for name, want in wanted.items() if want != given[name]]
         if self.m0 is not None and not save:
-            raise ValueError(f"update {self.update!r} does not filter; remove m0")
+            changes.append("remove m0, since nothing is filtered")
+        if changes:
+            raise ValueError(f"{kind} has other options; {', '.join(changes)}")
         if self.alarms and not self.watch_drift:
             raise ValueError("alarms.drift needs the first reward model; add watch_drift: true")
         return self

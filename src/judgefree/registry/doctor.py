@@ -2,6 +2,7 @@
 
 import shutil
 import sqlite3
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -122,7 +123,7 @@ def _disk(root: Path) -> list[Finding]:
         return []
     return [Finding(f"{free / 1e9:.1f} GB are free, a training run wants {wanted / 1e9:.1f} GB",
                     "dvc gc --workspace (drops cached results that params.yaml no longer names), or remove old folders "
-                    "below .work/train")]  # fmt: skip
+                    "below .work/train and .work/reward_model")]  # fmt: skip
 
 
 def _space_of_runs(root: Path) -> dict[str, int]:
@@ -154,17 +155,26 @@ def _halves(root: Path) -> list[Finding]:
 
 
 def _work(root: Path) -> list[Finding]:
-    """Folders of .work/train by what they are still good for. Those that are good for nothing are no fault."""
-    folders = sorted((root / ".work" / "train").glob("*/"))
+    """Folders of .work/train and .work/reward_model by what they are still good for. Those that are good for nothing are no
+    fault."""
+    from judgefree.registry.states import reward_model_keys, run_keys
+
+    try:
+        return [*_work_of(root, "train", run_keys), *_work_of(root, "reward_model", reward_model_keys)]
+    except JudgefreeError as error:
+        return [Finding(error.problem, error.fix)]
+
+
+def _work_of(root: Path, kind: str, keys_of: Callable[[Path], Mapping[str, str | JudgefreeError]]) -> list[Finding]:
+    folders = sorted((root / ".work" / kind).glob("*/"))
     models = [read_json(path)["key"] for path in (root / "models").glob(f"[!.]*/{MANIFEST}")]
     finished = [folder for folder in folders if folder.name in models]
     others = [folder for folder in folders if folder.name not in models]
-    try:
-        keys = _keys_of_runs(root) if others else []
-    except JudgefreeError as error:
-        return [Finding(error.problem, error.fix)]
+    keys = list(keys_of(root).values()) if others else []  # imports torch, which takes seconds
     unfinished = [folder for folder in others if folder.name in keys]
-    outdated = [] if None in keys else [folder for folder in others if folder.name not in keys]
+    # Where a key cannot be told, no folder can be said to be nobody's.
+    known = all(isinstance(key, str) for key in keys)
+    outdated = [folder for folder in others if known and folder.name not in keys]
     found = []
     if unfinished:
         found.append(Finding(f"unfinished training: {_sized(unfinished)}", "dvc repro (goes on with it)"))
@@ -173,13 +183,6 @@ def _work(root: Path) -> list[Finding]:
             command = f"rm -r {' '.join(map(str, useless))}"
             found.append(Finding(f"space that can be freed, since {why}: {_sized(useless)}", command, fault=False))
     return found
-
-
-def _keys_of_runs(root: Path) -> list[str | None]:
-    """None for a run whose key cannot be told, so that no folder can be said to be nobody's."""
-    from judgefree.registry.states import run_keys  # imports torch, which takes seconds
-
-    return [key if isinstance(key, str) else None for key in run_keys(root).values()]
 
 
 def _sized(folders: list[Path]) -> str:

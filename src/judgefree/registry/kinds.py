@@ -17,6 +17,12 @@ def registered(params: Params) -> list[tuple[Kind, str]]:
     return [*(("policies", name) for name in sorted(policies)), *(("reward-models", name) for name in sorted(rewards))]
 
 
+def untested_runs(params: Params, task: str) -> list[str]:
+    """The runs on a data set that no suite tests, so that none of them can be registered."""
+    tested = any(suite.dataset == task for suite in params.suites.values())
+    return [] if tested else [name for name, run in params.runs.items() if run.dataset == task]
+
+
 def reward_dataset(params: Params, name: str) -> str:
     """The data set that a reward model, an entry of reward_models or of save_runs, was trained on."""
     return (params.reward_models.get(name) or params.runs[name]).dataset

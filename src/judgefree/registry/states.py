@@ -1,4 +1,4 @@
-"""`judgefree runs`: every run of params.yaml and how far it is, from files alone."""
+"""`judgefree runs`: every run and reward model of params.yaml and how far it is, from files alone."""
 
 import json
 import tempfile
@@ -9,15 +9,17 @@ from pathlib import Path
 
 from judgefree.check import checked, write_resolved
 from judgefree.errors import JudgefreeError
-from judgefree.files import MANIFEST
+from judgefree.files import MANIFEST, read_json
+from judgefree.methods import models_of
 from judgefree.params import Params
-from judgefree.registry.facts import read_model, reports_of
+from judgefree.registry.facts import ModelFacts, read_model, reports_of
+from judgefree.reward_benchmarks.stage import judged_sha256
 
 
 @dataclass(frozen=True)
 class RunState:
-    """state: `not started`, `in progress`, `trained`, `evaluated`, `collapsed`, or `stale`: the model in models/ was
-    made from other settings, inputs or code than the present ones."""
+    """method: `reward model` of an entry of reward_models. state: `not started`, `in progress`, `trained`, `evaluated`,
+    `collapsed`, or `stale`: the model in models/ was made from other settings, inputs or code than the present ones."""
 
     name: str
     method: str
@@ -28,11 +30,17 @@ class RunState:
 
 
 def run_states(root: Path) -> list[RunState]:
-    """The runs in the order of params.yaml, with settings as they stand there, whatever resolved/ holds."""
+    """The runs in the order of params.yaml, then its reward models, with settings as they stand there, whatever resolved/
+    holds."""
     params, keys = checked(root / "params.yaml"), run_keys(root)
-    return [
+    runs = [
         RunState(name, run.method, run.dataset, run.seed, *_state(root, params, name, keys[name]))
         for name, run in params.runs.items()
+    ]
+    keys = reward_model_keys(root) if params.reward_models else {}
+    return runs + [
+        RunState(name, "reward model", made.dataset, made.seed, *_reward_state(root, params, name, keys[name]))
+        for name, made in params.reward_models.items()
     ]
 
 
@@ -76,10 +84,9 @@ def _resolved_now(root: Path) -> Iterator[Path]:
 
 def _state(root: Path, params: Params, name: str, key: str | JudgefreeError) -> tuple[str, str]:
     model = read_model(root, name) if (root / "models" / name / MANIFEST).is_file() else None
-    if isinstance(key, JudgefreeError):  # nothing can be said but that
+    if isinstance(key, JudgefreeError):
         run = params.runs[name]
-        needs = [part for part in (f"models/{run.start_from}", f"data/{run.dataset}") if not (root / part).exists()]
-        return ("stale" if model else "not started"), f"waits for {' and '.join(needs)}" if needs else key.problem
+        return _waits(root, model, key, [run.start_from, *models_of(run, root)], run.dataset)
     if model is None or model.key != key:
         before = "stale" if model else "not started"
         reached = last_step(root / ".work" / "train" / key)
@@ -87,7 +94,7 @@ def _state(root: Path, params: Params, name: str, key: str | JudgefreeError) -> 
             return "in progress", f"step {reached} of {params.training_of(name).steps}" + (
                 ", replaces a stale model" if model else ""
             )
-        return before, "" if model is None else "its settings, inputs or code have changed; `dvc repro` trains it again"
+        return before, "" if model is None else _CHANGED
     if model.status == "collapsed":
         return "collapsed", f"step {model.selected_step} is published"
     reports, settings = reports_of(root, name), params.model_dump(mode="json", exclude_none=True)["suites"]
@@ -96,6 +103,34 @@ def _state(root: Path, params: Params, name: str, key: str | JudgefreeError) -> 
     if missing:
         return "trained", f"step {model.selected_step}, not evaluated on {', '.join(missing)}"
     return "evaluated", f"step {model.selected_step}"
+
+
+def _reward_state(root: Path, params: Params, name: str, key: str | JudgefreeError) -> tuple[str, str]:
+    model = read_model(root, name) if (root / "models" / name / MANIFEST).is_file() else None
+    if isinstance(key, JudgefreeError):
+        made = params.reward_models[name]
+        return _waits(root, model, key, dict.fromkeys([made.start_from, made.value_fit.policy]), made.dataset)
+    if model is None or model.key != key:
+        if (root / ".work" / "reward_model" / key).is_dir():
+            return "in progress", "" if model is None else "replaces a stale model"
+        return ("stale", _CHANGED) if model else ("not started", "")
+    judged = params.reward_benchmarks.models if params.reward_benchmarks else {}
+    report = root / "reports" / "reward-bench" / name / MANIFEST
+    content = judged_sha256(read_json(root / "models" / name / MANIFEST)["files"])
+    if report.is_file() and read_json(report)["model_sha256"] == content:
+        return "evaluated", ""
+    return "trained", "not judged by the reward benchmarks" if name in judged else ""
+
+
+_CHANGED = "its settings, inputs or code have changed; `dvc repro` trains it again"
+
+
+def _waits(
+    root: Path, model: ModelFacts | None, why: JudgefreeError, models: Iterable[str], dataset: str
+) -> tuple[str, str]:
+    """The state of what has no key yet: nothing can be said but what it lacks."""
+    needs = [part for part in (*(f"models/{one}" for one in models), f"data/{dataset}") if not (root / part).exists()]
+    return ("stale" if model else "not started"), f"waits for {' and '.join(needs)}" if needs else why.problem
 
 
 def last_step(work: Path) -> int:

@@ -60,7 +60,7 @@ def load_set(name: str, place: Place, partial: bool, root: Path) -> Loaded:
     partial: whether fewer rows than were published are allowed. Raises JudgefreeError naming file and row, or the subset
     that lacks rows.
     """
-    records, facts = read_records(place, *FILES[name], root)
+    records, facts = read_records(name, place, *FILES[name], root)
     excluded: Counter[str] = Counter()
     if name == "xstest":
         items, left_out = xstest_items(records)
@@ -87,16 +87,31 @@ def _distinct(parsed: Sequence[tuple[Record, Item]]) -> list[Item]:
 
 def _check_counts(name: str, items: Sequence[Item], excluded: int, partial: bool) -> int | None:
     """The number of published rows. Raises JudgefreeError for more than that, and for less unless `partial`."""
-    fix = "get all of its files; to score what is there, set reward_benchmarks.partial: true"
-    counts = Counter(item.subset for item in items)
     for subset, published in ROWS.get(name, {}).items():
-        if counts[subset] > published or counts[subset] < published and not partial:
-            raise JudgefreeError(f"{name}: {counts[subset]} rows of {subset}, published are {published}", fix)
+        own = [item for item in items if item.subset == subset]
+        _check_count(f"{name}: {len(own)} rows of {subset}", len(own), published, own, partial)
     total = TOTAL_ROWS.get(name, sum(ROWS.get(name, {}).values()) or None)
-    found = len(items) + excluded
-    if total is not None and (found > total or found < total and not partial):
-        raise JudgefreeError(f"{name}: {found} rows, published are {total}", fix)
+    if total is not None:
+        _check_count(f"{name}: {len(items) + excluded} rows", len(items) + excluded, total, items, partial)
     return total
+
+
+def _check_count(found: str, count: int, published: int, items: Sequence[Item], partial: bool) -> None:
+    if count > published:
+        fix = "remove those that are too many, or get the files again"
+        raise JudgefreeError(f"{found}, published are {published}{_repeated(items)}", fix)
+    if count < published and not partial:
+        fix = "get all of its files; to score what is there, set reward_benchmarks.partial: true"
+        raise JudgefreeError(f"{found}, published are {published}", fix)
+
+
+def _repeated(items: Sequence[Item]) -> str:
+    """The first item that says what another did, where there is one; of equal id it would have been refused."""
+    first: dict[tuple[Any, ...], Item] = {}
+    for item in items:
+        if (other := first.setdefault((item.subset, item.group, item.responses, item.right), item)) is not item:
+            return f"; {item.id} of {item.subset} repeats {other.id}"
+    return ""
 
 
 Parser = Callable[[Record], Item | str]  # a text is the reason why the rule leaves the row out

@@ -3,6 +3,7 @@ since a benchmark without it is another benchmark."""
 
 import csv
 import io
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from judgefree.config_rewards import Place
-from judgefree.data.sources import MIRROR, download, matching, mirror_folder, read_jsonl, read_parquet
+from judgefree.data.sources import MIRROR, download, matching, mirror_folder, read_jsonl, read_parquet, required_mirror
 from judgefree.errors import JudgefreeError
-from judgefree.files import read_json, sha256_file, verify
+from judgefree.files import sha256_file, verify
 from judgefree.pinned import is_folder
 from judgefree.reward_model.pairs import PAIRS
 
@@ -72,9 +73,9 @@ class Record:
 
 
 def read_records(
-    place: Place, layouts: Sequence[str], mirror: Sequence[str], root: Path
+    name: str, place: Place, layouts: Sequence[str], mirror: Sequence[str], root: Path
 ) -> tuple[list[Record], dict[str, Any]]:
-    """All rows of the files that the first matching pattern names, and what a manifest says of their origin.
+    """All rows of a set: of the files that the first matching pattern names; and what a manifest says of their origin.
 
     layouts: patterns below the hub repository, a folder of its layout, or a data set of this project; mirror: below the
     folder of JUDGEFREE_MIRROR.
@@ -86,7 +87,10 @@ def read_records(
         kind, folder, patterns = "folder", root / place.id, layouts
         if not folder.is_dir():
             raise JudgefreeError(f"the folder {folder} does not exist", "correct the id in params.yaml")
-    elif place.id is None or os.environ.get(MIRROR):
+    elif place.id is None:
+        other = f", give reward_benchmarks.sets.{name} an id and a revision of the hub, or leave it out"
+        kind, folder, patterns = "mirror", required_mirror(name, mirror, other), mirror
+    elif os.environ.get(MIRROR):
         kind, folder, patterns = "mirror", mirror_folder(), mirror
     else:
         kind, folder, patterns = "hub", download(place.id, place.revision, layouts, mirror), layouts
@@ -127,7 +131,10 @@ def _records(name: str, path: Path) -> list[Record]:
 
 
 def _from_json(name: str, path: Path) -> list[Record]:
-    rows = read_json(path)
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # of UTF-8 too
+        raise JudgefreeError(f"{name} is not valid JSON: {error}", "get the file again") from error
     if not isinstance(rows, list):
         raise JudgefreeError(f"{name} holds no list of rows", "get the file again")
     for place, row in enumerate(rows):

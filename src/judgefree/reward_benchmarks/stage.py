@@ -60,13 +60,21 @@ def reward_bench(model: str, settings: RewardBenchmarks, threads: int, root: Pat
     if not place.is_dir():
         place = root / model
     if not place.is_dir():
-        raise JudgefreeError(f"{model} is neither a model in models/ nor a folder", "correct the name")
+        raise _absent(model, root)
     name = place.resolve().name
     files = verify(place)["files"] if (place / MANIFEST).is_file() else listing(place)
     finished = judge(name, reward_model_in(place), judged_sha256(files), settings, threads, root)
     target = root / "reports" / "reward-bench" / name
     publish(finished, target)
     return target
+
+
+def _absent(model: str, root: Path) -> JudgefreeError:
+    params = load_params(root / "params.yaml")
+    for stage, names in (("reward_model", params.reward_models), ("train_save", params.save_runs)):
+        if model in names:
+            return JudgefreeError(f"models/{model} is not made yet", f"run `dvc repro {stage}@{model}`")
+    return JudgefreeError(f"{model} is neither a model in models/ nor a folder", "correct the name")
 
 
 def judged_sha256(files: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from judgefree.config_rewards import HELD_OUT
 from judgefree.reward_benchmarks.rulers import rulers
 
 _FACTS = ("items", "excluded", "coverage", "truncated", "unknown")
@@ -15,7 +16,7 @@ def markdown(name: str, metrics: Mapping[str, float]) -> str:
     for benchmark in benchmarks:
         prefix = f"reward_bench/{benchmark}/"
         scores = sorted((key.removeprefix(prefix) for key in metrics if key.startswith(prefix)), key=_order)
-        parts += [f"## {benchmark}", _coverage(prefix, metrics)]
+        parts += [f"## {benchmark}", _coverage(benchmark, metrics)]
         parts.append(_grid(metrics, [(score, f"{benchmark}/{score}") for score in scores if score not in _FACTS]))
     means = [
         key.removeprefix("reward_bench/") for key in metrics if key.startswith("reward_bench/") and key.count("/") == 1
@@ -30,11 +31,13 @@ def _order(score: str) -> tuple[int, str]:
     return score.count("/"), score
 
 
-def _coverage(prefix: str, metrics: Mapping[str, float]) -> str:
+def _coverage(benchmark: str, metrics: Mapping[str, float]) -> str:
     """How many items, of how many published rows, and how many texts were cut."""
+    prefix = f"reward_bench/{benchmark}/"
     says = [f"{metrics[prefix + 'items']:,.0f} items"]
     if excluded := metrics[prefix + "excluded"]:
-        says.append(f"{excluded:,.0f} rows left out by rule")
+        why = "pairs to train on left out" if benchmark == HELD_OUT else "rows left out by rule"
+        says.append(f"{excluded:,.0f} {why}")
     if (coverage := metrics.get(prefix + "coverage")) is not None and coverage < 1:
         says.append(f"{coverage:.1%} of the published rows")
     if truncated := metrics.get(prefix + "truncated"):
