@@ -21,7 +21,7 @@ from judgefree.errors import JudgefreeError
 from judgefree.files import listing, verify
 from judgefree.params import load_params, resolve
 from judgefree.registry.catalogue import describe, mlflow_name
-from judgefree.reward_benchmarks import stage
+from judgefree.reward_benchmarks import run, stage
 from judgefree.reward_benchmarks.items import Conversation
 from judgefree.reward_benchmarks.rulers import length, rulers
 from judgefree.reward_benchmarks.run import averages, run_benchmarks
@@ -131,6 +131,17 @@ def project(tmp_path: Path, write: Callable[..., Place], monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # the command sets it; here it is restored afterwards
     return tmp_path
+
+
+def test_a_policy_is_refused_before_any_set_is_fetched(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fetches(*arguments: object) -> None:
+        raise AssertionError("rows were read for a model without a reward head")
+
+    monkeypatch.setattr(run, "load_set", fetches)
+    config = project / "models" / "reward" / "config.json"
+    config.write_text(config.read_text().replace("LlamaForSequenceClassification", "LlamaForCausalLM"))
+    with pytest.raises(JudgefreeError, match=r"reward is no reward model: .* \['LlamaForCausalLM'\]"):
+        stage.reward_bench("reward", stage.settings_of("reward", project)[0], 1, project)
 
 
 def test_command(project: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

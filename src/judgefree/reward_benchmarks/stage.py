@@ -61,6 +61,7 @@ def reward_bench(model: str, settings: RewardBenchmarks, threads: int, root: Pat
         place = root / model
     if not place.is_dir():
         raise _absent(model, root)
+    _require_head(reward_model_in(place))
     name = place.resolve().name
     files = verify(place)["files"] if (place / MANIFEST).is_file() else listing(place)
     finished = judge(name, reward_model_in(place), judged_sha256(files), settings, threads, root)
@@ -75,6 +76,14 @@ def _absent(model: str, root: Path) -> JudgefreeError:
         if model in names:
             return JudgefreeError(f"models/{model} is not made yet", f"run `dvc repro {stage}@{model}`")
     return JudgefreeError(f"{model} is neither a model in models/ nor a folder", "correct the name")
+
+
+def _require_head(folder: Path) -> None:
+    """Before any set is fetched; what else makes a folder unfit is found when it is loaded."""
+    architectures = read_json(folder / "config.json").get("architectures") or []
+    if not any("SequenceClassification" in name for name in architectures):
+        raise JudgefreeError(f"{folder} is no reward model: its config.json has architectures {architectures}",
+                             "a policy has no reward head; make one with an entry of reward_models")  # fmt: skip
 
 
 def judged_sha256(files: Mapping[str, Any]) -> str:
