@@ -206,7 +206,6 @@ def test_exponent_without_a_dot_is_a_number(tmp_path: Path) -> None:
          "data.arithmetic.pairs.flattery: unknown key", "did you mean 'flattery' beside 'pairs', one level up?"),
         ("data.arithmetic.demonstrations", {**raw()["data"]["arithmetic"]["demonstrations"], "max_source_words": 3},
          "data.arithmetic.demonstrations.max_source_words: unknown key", "remove it"),
-        ("training.learning_rate", "fast", "Input should be a valid number, and 'fast' is text", ""),
         ("training.learning_rate", "1e-4", "and '1e-4' is text", "write it without quotes"),
         ("prompts.arithmetic.chat", "true", "and 'true' is text", "write it without quotes"),
     ],
@@ -217,7 +216,7 @@ def test_refused(path: str, value: Any, named: str, fix: str) -> None:
     assert named in str(caught.value) and fix in str(caught.value), str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["fast", "2%", "yes"])
+@pytest.mark.parametrize("text", ["fast", "2%", "yes", "nan", "infinity"])
 def test_text_that_has_no_quotes_is_not_said_to_have_them(text: str) -> None:
     with pytest.raises(JudgefreeError) as caught:
         parse_params(changed("training.max_grad_norm", text), "params.yaml")

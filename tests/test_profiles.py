@@ -40,3 +40,11 @@ def test_a_clone_without_settings_is_told_to_take_a_profile(tmp_path: Path, monk
     (tmp_path / "dvc.yaml").touch()
     result = CliRunner().invoke(app, ["check"])
     assert str(result.exception).endswith("fix: run `judgefree profile tiny` to write one")
+
+
+def test_a_profile_without_a_comment_is_listed_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "dvc.yaml").touch()
+    assert list_profiles(tmp_path) == ""
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "own.yaml").write_text("threads: 1\n")
+    assert list_profiles(tmp_path) == "own"

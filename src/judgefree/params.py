@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +60,10 @@ class Params(Strict):
     def _gather(cls, raw: Any) -> Any:
         """The section `save_runs` has the runs that need a reward model: a stage of their own in dvc.yaml, where a stage of
         `runs` could not have it for an input. Everywhere else they are runs like all others."""
-        if not isinstance(raw, Mapping) or not isinstance(own := raw.get("save_runs"), Mapping):
+        if not isinstance(raw, Mapping) or (own := raw.get("save_runs")) is None:
             return raw
+        if not isinstance(own, Mapping):
+            raise ValueError("save_runs: has no names; write it as the section runs")
         others = raw.get("runs") or {}
         for name in own:
             if name in others:
@@ -127,12 +130,12 @@ class Params(Strict):
                 raise ValueError(f"reward_models.{name}: {other} has that name too; all live in models/, rename one")
 
     def _rewarded(self) -> None:
-        """Reward models are made from what is there, and are given no more tokens than they take."""
+        """Reward models are made from what is there, not from each other's results, and are given no more tokens than they
+        take."""
         known = {*self.reward_models, *self.save_runs}
         for name in self.save_runs:
             given = str(self.runs[name].options["reward_model"])
             known_name(f"save_runs.{name}.options.reward_model", given, known - {name})
-            self.reward_ancestry(name)
         for name, settings in self.reward_models.items():
             policies = {**self.bases, **self.runs}
             known_name(f"reward_models.{name}.start_from", settings.start_from, policies)
@@ -140,7 +143,21 @@ class Params(Strict):
             known_name(f"reward_models.{name}.dataset", settings.dataset, self.data)
             known_name(f"prompts.{settings.dataset}", settings.dataset, self.prompts)
             require_pairs(f"reward_models.{name}.dataset", settings.dataset, self.data)
+        self._acyclic()
+        for name, settings in self.reward_models.items():
             require_window(f"reward_models.{name}.max_tokens", settings.max_tokens, *self._origin(name))
+
+    def _acyclic(self) -> None:
+        made = {
+            name: {run.start_from, run.options.get("reward_model", run.start_from)} for name, run in self.runs.items()
+        }
+        made |= {name: {one.start_from, one.value_fit.policy} for name, one in self.reward_models.items()}
+        try:
+            TopologicalSorter(made).prepare()
+        except CycleError as error:
+            *circle, _ = error.args[1]
+            raise ValueError(f"{' and '.join(sorted(circle))} are made from each other (start_from, options.reward_model, "
+                             "value_fit.policy); let one of them start from another model") from error  # fmt: skip
 
     def _paired(self) -> None:
         """Pairs name what is there, and no two of them the same figure."""
@@ -286,13 +303,10 @@ class Params(Strict):
 
     def reward_ancestry(self, name: str) -> list[str]:
         """From a run with a reward model, over the runs that improved it before, to its entry of reward_models, which may be
-        `name` itself; refuses a cycle."""
+        `name` itself."""
         chain = [name]
-        while (last := chain[-1]) in self.save_runs:
-            if (given := self.runs[last].options["reward_model"]) in chain:
-                raise ValueError(f"save_runs.{last}.options.reward_model: {' -> '.join([*chain, given])} is a cycle; "
-                                 "give one of them an entry of reward_models")  # fmt: skip
-            chain.append(given)
+        while chain[-1] in self.save_runs:
+            chain.append(self.runs[chain[-1]].options["reward_model"])
         return chain
 
     def _origin(self, reward_model: str) -> tuple[str, Base]:

@@ -73,11 +73,12 @@ def _check_gates(
     judged: RewardBenchmarks, gates: RewardGates, datasets: Mapping[str, str], data: Mapping[str, Data]
 ) -> None:
     known_name("reward_gates.rank_by", gates.rank_by, judged.sets)
-    held_out = data.get(str(judged.sets[gates.rank_by].dataset))
+    dataset = judged.sets[gates.rank_by].dataset  # of the held-out pairs alone
+    held_out = data[dataset] if dataset else None
     if isinstance(held_out, ArithmeticData) and held_out.pairs and gates.min_items > held_out.pairs.validation:
         raise ValueError(f"reward_gates.min_items: {gates.min_items}, and {HELD_OUT} are {held_out.pairs.validation} pairs, "
                          "so nothing would ever be promoted; lower it, or raise "
-                         f"data.{judged.sets[gates.rank_by].dataset}.pairs.validation")  # fmt: skip
+                         f"data.{dataset}.pairs.validation")  # fmt: skip
     if not judged.models:
         raise ValueError("reward_gates: no model is judged, so none would ever be registered; name some in "
                          "reward_benchmarks.models, or remove this section")  # fmt: skip

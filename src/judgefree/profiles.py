@@ -20,10 +20,10 @@ def available(root: Path) -> list[Path]:
 def list_profiles(root: Path) -> str:
     """Each profile's name and the first sentence of the comment that its file begins with, wrapped for the terminal."""
     paths = available(root)
-    indent = max(len(path.stem) for path in paths) + 2
+    indent = max((len(path.stem) for path in paths), default=0) + 2
     width = max(shutil.get_terminal_size().columns, indent + 40)
     return "\n".join(
-        textwrap.fill(_first_sentence(path), width, initial_indent=path.stem.ljust(indent),
+        textwrap.fill(path.stem.ljust(indent) + _first_sentence(path), width,
                       subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
         for path in paths
     )  # fmt: skip

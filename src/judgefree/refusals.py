@@ -7,6 +7,8 @@ from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 # Where a reader finds a section written out; all others stand in _EXAMPLE.
 EXAMPLES = {
@@ -14,6 +16,7 @@ EXAMPLES = {
     "alpaca_eval": "docs/alpaca-eval.md", "arena_hard": "docs/alpaca-eval.md",
 }  # fmt: skip
 _EXAMPLE = "profiles/all.yaml"
+_KEY = "[key]"  # how pydantic names the key of a mapping itself
 
 
 def refusals(error: ValidationError, model: type[BaseModel], prefix: str, apart: Collection[str] = ()) -> list[str]:
@@ -26,15 +29,19 @@ def refusals(error: ValidationError, model: type[BaseModel], prefix: str, apart:
         loc = [str(part) for part in item["loc"]]
         levels = _levels(model, loc[:-1])
         if loc[:1] in (["bases"], ["data"], ["judges"]):
-            del loc[2:3]  # the discriminator's value, which pydantic inserts
+            loc[2:3] = [
+                part for part in loc[2:3] if part == _KEY
+            ]  # not the discriminator's value, which pydantic inserts
         if loc[:1] == ["runs"] and loc[1:2] and loc[1] in apart:
             loc[0] = "save_runs"
-        if unknown_name := loc[-1:] == ["[key]"]:  # of a mapping that has some keys only
+        if of_key := loc[-1:] == [_KEY]:
             del loc[-1]
         path = ".".join(part for part in (prefix, *loc) if part)
         if item["type"] == "extra_forbidden":
             lines.append(f"{path}: unknown key; {_meant(loc, levels)}")
-        elif unknown_name:
+        elif of_key and item["type"] == "string_type":
+            lines.append(f"{path}: a name is text; write it with quotes")
+        elif of_key and item["type"] == "literal_error":  # of a mapping that has some keys only
             known = re.findall(r"'([^']+)'", item.get("ctx", {}).get("expected", ""))
             close = difflib.get_close_matches(loc[-1], known, n=1)
             lines.append(
@@ -64,12 +71,11 @@ def _meant(loc: Sequence[str], levels: Sequence[Collection[str]]) -> str:
 
 
 def _was_quoted(text: str) -> bool:
-    """Whether YAML would have read it as something else than text."""
+    """Whether YAML would have read it as something else than text without quotes."""
     try:
-        float(text)
-    except ValueError:
-        return text.lower() in ("true", "false")
-    return True
+        return not isinstance(YAML(typ="safe", pure=True).load(text), str)
+    except YAMLError:
+        return False
 
 
 def _levels(model: type[BaseModel], loc: Sequence[str]) -> list[set[str]]:

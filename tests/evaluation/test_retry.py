@@ -292,7 +292,7 @@ def test_the_tiny_world_s_files_on_a_base_of_it(file: str, procedure: str, grade
         max_value=20, suites=[],
     )  # fmt: skip
     build(base, tmp_path)
-    model, tokenizer = load_model(tmp_path, "cpu", "fp32")
+    model, tokenizer = load_model(tmp_path, "cpu", "fp32", "suites.s.device")
     texts = read_texts(Path(__file__).parents[2], f"prompts/{file}.yaml", "k")
     examples = [Example(str(n), f"{n} + 2 * 3 = ?", str(n + 6)) for n in range(6)]
     format = PromptFormat(template="{question}", chat=True, answer="marker")

@@ -204,8 +204,15 @@ def test_reward_models_are_listed_with_their_state(rewards: Rewards, monkeypatch
     (rewards.root / "models" / "gone").rename(rewards.root / "models" / "tiny")
     rewards.train(1)
     monkeypatch.setattr(states, "reward_model_keys", lambda root: {"judge": rewards.key})
-    assert state("judge") == ("trained", "not judged by the reward benchmarks")
+    unjudged = ("trained", "not judged by the reward benchmarks as they are now")
+    assert state("judge") == unjudged
     rewards.judge()
+    assert state("judge") == ("evaluated", "")
+    params["reward_benchmarks"]["seed"] += 1
+    rewards.project.write(params)
+    assert state("judge") == unjudged
+    params["reward_benchmarks"]["seed"] -= 1
+    rewards.project.write(params)
     assert state("judge") == ("evaluated", "")
     rewards.key = "another"
     assert state("judge")[0] == "stale"

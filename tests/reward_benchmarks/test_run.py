@@ -18,7 +18,7 @@ from judgefree import cli
 from judgefree.check import checked
 from judgefree.config_rewards import Place, RewardBenchmarks
 from judgefree.errors import JudgefreeError
-from judgefree.files import listing, verify
+from judgefree.files import listing, seal, verify
 from judgefree.params import load_params, resolve
 from judgefree.registry.catalogue import describe, mlflow_name
 from judgefree.reward_benchmarks import run, stage
@@ -138,10 +138,18 @@ def test_a_policy_is_refused_before_any_set_is_fetched(project: Path, monkeypatc
         raise AssertionError("rows were read for a model without a reward head")
 
     monkeypatch.setattr(run, "load_set", fetches)
+    seal(project / "models" / "reward", {})
     config = project / "models" / "reward" / "config.json"
     config.write_text(config.read_text().replace("LlamaForSequenceClassification", "LlamaForCausalLM"))
+    settings = stage.settings_of("reward", project)[0]
+    with pytest.raises(JudgefreeError, match=r"config\.json"):
+        stage.reward_bench("reward", settings, 1, project)  # damaged, which is said first
+    seal(project / "models" / "reward", {})
     with pytest.raises(JudgefreeError, match=r"reward is no reward model: .* \['LlamaForCausalLM'\]"):
-        stage.reward_bench("reward", stage.settings_of("reward", project)[0], 1, project)
+        stage.reward_bench("reward", settings, 1, project)
+    (project / "empty").mkdir()
+    with pytest.raises(JudgefreeError, match=r"empty holds no config\.json, so no model"):
+        stage.reward_bench("empty", settings, 1, project)
 
 
 def test_command(project: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

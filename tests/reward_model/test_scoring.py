@@ -155,6 +155,8 @@ def test_a_cut_is_inside_a_message_and_counted(model: Any) -> None:
     assert (scorer.tokens, scorer.unknown) == (3 * 20, 0)
     scorer([[{"role": "user", "content": "w1 nothing"}, {"role": "assistant", "content": "so w2 w3"}]])
     assert (scorer.tokens, scorer.unknown) == (3 * 20 + 8, 2)
+    tokenizer.unk_token = "<eos>"  # which stands in every template
+    assert RewardModelScorer(model, tokenizer, 20, 100).unknown_ids == set()
     with pytest.raises(JudgefreeError, match="max_tokens is 2 and the template alone takes 3 tokens"):
         encode(tokenizer, talk(1, 1), 2)
 

@@ -99,6 +99,30 @@ def circle(settings: dict[str, Any]) -> None:
     settings["save_runs"]["save"]["options"] = {**OPTIONS, "reward_model": "again"}
 
 
+def valued_by_its_result(settings: dict[str, Any]) -> None:
+    settings["reward_models"]["judge"] = {**JUDGE, "value_fit": {**JUDGE["value_fit"], "policy": "save"}}
+
+
+def started_from_its_result(settings: dict[str, Any]) -> None:
+    settings["reward_models"]["judge"] = {**JUDGE, "start_from": "save"}
+
+
+def started_from_what_it_improves(settings: dict[str, Any]) -> None:
+    settings["save_runs"]["save"]["start_from"] = "again"
+
+
+def a_list(settings: dict[str, Any]) -> None:
+    settings["save_runs"] = ["save"]
+
+
+def a_number(settings: dict[str, Any]) -> None:
+    settings["prompts"][1] = settings["prompts"]["arithmetic"]
+
+
+def a_numbered_model(settings: dict[str, Any]) -> None:
+    settings["reward_models"][1] = JUDGE
+
+
 def unseeded(settings: dict[str, Any]) -> None:
     del settings["save_runs"]["save"]["seed"]
 
@@ -133,7 +157,13 @@ def named_alike(settings: dict[str, Any]) -> None:
     (no_pairs, "reward_models.judge.dataset: arithmetic has no preference pairs"),
     (named_alike, "reward_models.tiny: bases.tiny has that name too"),
     (named_twice, "reward_models.judge: save_runs.judge has that name too"),
-    (circle, "save_runs.(save|again).options.reward_model: .* is a cycle; give one of them an entry of reward_models"),
+    (circle, "again and save are made from each other"),
+    (valued_by_its_result, "judge and save are made from each other .*value_fit.policy.*; let one of them start from"),
+    (started_from_its_result, "judge and save are made from each other"),
+    (started_from_what_it_improves, "again and save are made from each other"),
+    (a_list, "save_runs: has no names; write it as the section runs"),
+    (a_number, "prompts.1: a name is text; write it with quotes"),
+    (a_numbered_model, "reward_models.1: a name is text; write it with quotes"),
     (unseeded, "save_runs.save.seed: missing; add it"),
     (elsewhere, "save_runs.save.dataset: unknown name 'piars'; did you mean 'pairs'"),
     (too_long, "reward_models.judge.max_tokens: 161, and bases.tiny, which the reward model comes from, takes 160"),

@@ -16,11 +16,11 @@ from transformers import AutoModelForSequenceClassification
 from judgefree.config_data import ArithmeticData
 from judgefree.data.arithmetic import preference_pairs
 from judgefree.data.tables import SCHEMA, write_parquet
-from judgefree.files import MANIFEST, listing, pretty_json, seal, write_atomic
+from judgefree.files import listing, pretty_json, seal, write_atomic
 from judgefree.registry.catalogue import describe, mlflow_name
 from judgefree.reward_model.pairs import PAIRS
 from judgefree.reward_model.pairs import SCHEMA as PAIR_SCHEMA
-from judgefree.reward_training import callback
+from judgefree.reward_training import build, callback
 from judgefree.reward_training.build import build_reward_model, read_job
 from judgefree.scoring.grader import Grader
 from judgefree.training.progress import Progress
@@ -111,33 +111,52 @@ def test_a_reward_model_is_made_and_made_the_same_again(made: Path) -> None:
     assert listing(made / "models" / "judge") == before and {"value_head.safetensors", PAIRS} <= before.keys()
 
 
-def longer(root: Path, monkeypatch: pytest.MonkeyPatch, step: int | None, end: Callable[[], None]) -> Path:
-    """Seven steps of stage 1, a checkpoint after each, in which `end` is called after `step`; the folder of checkpoints."""
-    settings = JUDGE | {"training": {**JUDGE["training"], "steps": 7, "schedule": "cosine"}}
+def longer(root: Path, monkeypatch: pytest.MonkeyPatch, parts: int = 1, step: int = 0,
+           end: Callable[[], None] | None = None) -> Path:  # fmt: skip
+    """Seven steps of stage 1 in so many `parts` each, in which `end` is called after `step`, with a checkpoint after each
+    one then; the folder of checkpoints."""
+    settings = JUDGE | {"training": {**JUDGE["training"], "steps": 7, "schedule": "cosine", "micro_batches": parts}}
     write_atomic(root / "resolved" / "reward_model" / "judge.json",
                  pretty_json({"threads": 1, "reward_model": settings, "prompt": PROMPT}))  # fmt: skip
-    monkeypatch.setattr(callback, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
-    monkeypatch.setattr(Progress, "update", lambda self, now, row: end() if now == step else None)
+    monkeypatch.setattr(callback, "SECONDS_BETWEEN_CHECKPOINTS", 0.0 if end else 300.0)
+    monkeypatch.setattr(Progress, "update", lambda self, now, row: end() if end and now == step else None)
     return read_job("judge", root).work / "trainer"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def as_if_left_alone(project: Path) -> bool:
+    resumed = listing(project / "models" / "judge")
+    shutil.rmtree(project / ".work")
+    build_reward_model("judge", project)
+    return listing(project / "models" / "judge") == resumed
+
+
+@pytest.mark.parametrize(("number", "parts"), [(signal.SIGTERM, 1), (signal.SIGINT, 2)])
 def test_a_stop_of_stage_1_saves_first_and_changes_no_byte(
-    project: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: signal.Signals
+    project: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: signal.Signals, parts: int
 ) -> None:
     before = signal.getsignal(number)
-    steps = longer(project, monkeypatch, 3, lambda: os.kill(os.getpid(), number))
+    steps = longer(project, monkeypatch, parts, 3, lambda: os.kill(os.getpid(), number))
     with pytest.raises(SystemExit) as stopped:
         build_reward_model("judge", project)
     assert stopped.value.code == 128 + signal.SIGTERM and signal.getsignal(number) is before
     assert [folder.name for folder in steps.iterdir() if folder.is_dir()] == ["checkpoint-3"]  # the older ones went
-    longer(project, monkeypatch, None, lambda: None)
+    longer(project, monkeypatch, parts)
     build_reward_model("judge", project)
     assert "judge: going on from step 3 of 7" in caplog.text and not steps.exists()
-    resumed = listing(project / "models" / "judge")
-    shutil.rmtree(project / ".work")
-    build_reward_model("judge", project)
-    assert listing(project / "models" / "judge") == resumed
+    assert as_if_left_alone(project)
+
+
+def test_a_stop_in_the_last_step_of_stage_1_ends_before_stage_2(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = longer(project, monkeypatch, 1, 7, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    before = listing(project / "models" / "judge")
+    with pytest.raises(SystemExit):
+        build_reward_model("judge", project)
+    assert not steps.exists() and listing(project / "models" / "judge") == before
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "RewardTrainer", None)  # stage 1 is done
+        build_reward_model("judge", project)
+    longer(project, monkeypatch)
+    assert as_if_left_alone(project)
 
 
 def test_a_killed_stage_1_goes_on_from_the_last_whole_checkpoint(
@@ -146,18 +165,19 @@ def test_a_killed_stage_1_goes_on_from_the_last_whole_checkpoint(
     def kill() -> None:
         raise Killed
 
-    steps = longer(project, monkeypatch, 5, kill)
+    before, steps = signal.getsignal(signal.SIGINT), longer(project, monkeypatch, 1, 5, kill)
+    wanted: list[int] = []
+    monkeypatch.setattr(build, "require_space", lambda folder, needed: wanted.append(needed))
     with pytest.raises(Killed):
         build_reward_model("judge", project)
-    shutil.copytree(steps / "checkpoint-4", steps / "checkpoint-5")
-    (steps / "checkpoint-5" / MANIFEST).unlink()  # the kill fell into its writing
-    longer(project, monkeypatch, None, kill)
+    assert signal.getsignal(signal.SIGINT) is before
+    (steps / "checkpoint-5").mkdir()  # the kill fell into its writing
+    held = sum(file.stat().st_size for file in (steps / "checkpoint-4").iterdir())
+    longer(project, monkeypatch)
     build_reward_model("judge", project)
     assert "checkpoint-5 was not finished" in caplog.text and "judge: going on from step 4 of 7" in caplog.text
-    resumed = listing(project / "models" / "judge")
-    shutil.rmtree(project / ".work")
-    build_reward_model("judge", project)
-    assert listing(project / "models" / "judge") == resumed
+    assert wanted[0] - wanted[1] == held > 0
+    assert as_if_left_alone(project)
 
 
 def test_save_moves_the_reward_model_and_hands_it_on(project: Path, caplog: pytest.LogCaptureFixture) -> None:

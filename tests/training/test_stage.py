@@ -95,7 +95,7 @@ def test_a_checkpoint_without_weights_is_no_model(project: Path) -> None:
 def test_a_gpu_that_is_not_there_is_no_cpu(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     resolve(project, MULTI, "last", device="cuda")
-    with pytest.raises(JudgefreeError, match="the device of run r is cuda, and PyTorch finds no GPU"):
+    with pytest.raises(JudgefreeError, match="training.device of run r is cuda, and PyTorch finds no GPU"):
         train("r", project)
     assert not (project / ".work").exists() and not (project / "models" / "r").exists()
 

@@ -12,14 +12,14 @@ from judgefree.errors import JudgefreeError
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
-def load_model(folder: Path, device: str, precision: str) -> tuple[Any, Any]:
+def load_model(folder: Path, device: str, precision: str, setting: str) -> tuple[Any, Any]:
     """Model in evaluation mode and tokenizer, from safetensors in a local folder and nowhere else.
 
-    device: cpu, cuda or auto (cuda where there is one); precision: fp32 or bf16.
+    device: cpu, cuda or auto (cuda where there is one), as `setting` of params.yaml says; precision: fp32 or bf16.
 
     Raises JudgefreeError naming the folder; as `device_of` does.
     """
-    place = device_of(device, f"the device that asks {folder.name}")
+    place = device_of(device, setting)
     safe = {"local_files_only": True, "trust_remote_code": False}
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, **safe)

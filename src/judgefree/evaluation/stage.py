@@ -110,7 +110,7 @@ def _compute(name: str, root: Path, missing: Mapping[str, Mapping[str, Any]], se
                 raise JudgefreeError(f"{test} is not the data set that plan/{name}.json names", "run `dvc repro`")
             place = (suite.device or "cpu", suite.precision or "fp32")
             if place not in loaded:
-                loaded = {place: load_model(model_folder, *place)}
+                loaded = {place: load_model(model_folder, *place, f"suites.{suite_name}.device")}
             console.print(f"{name} on {suite_name} ...")
             prompt = config.PromptFormat.model_validate(facts["prompt"])
             files, metrics = _results(

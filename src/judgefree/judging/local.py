@@ -31,7 +31,9 @@ class AskedPolicy:
 
     def __init__(self, settings: PolicyJudge, folder: Path) -> None:
         self.settings = settings
-        self.model, self.tokenizer = load_model(folder, settings.device or "cpu", settings.precision or "fp32")
+        self.model, self.tokenizer = load_model(
+            folder, settings.device or "cpu", settings.precision or "fp32", "the judge's device"
+        )
 
     def __call__(self, prompts: Sequence[str], read: Callable[[str], Any]) -> list[Reply]:
         encoded = [self._encode(prompt) for prompt in prompts]

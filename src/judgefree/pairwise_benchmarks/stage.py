@@ -143,7 +143,7 @@ def _answers(
 
         verify(model)
         torch.set_num_threads(threads)
-        loaded = load_model(model, settings.device or "cpu", settings.precision or "fp32")
+        loaded = load_model(model, settings.device or "cpu", settings.precision or "fp32", "the benchmark's device")
         _seal(sealed, facts, {ANSWERS: generate(*loaded, list(rows["id"]), list(rows["instruction"]), settings)})
     verify(sealed)
     return pd.read_parquet(sealed / ANSWERS), facts

@@ -143,7 +143,9 @@ def answer_again(root: Path, packed: Path, facts: dict[str, Any], content: str, 
     log.warning("the champion answers %s again, since its settings, items or code have changed", target.name)
     torch.set_num_threads(facts["threads"])
     with files_of(packed) as whole:
-        model, tokenizer = load_model(whole, suite.device or "cpu", suite.precision or "fp32")
+        model, tokenizer = load_model(
+            whole, suite.device or "cpu", suite.precision or "fp32", f"suites.{target.name}.device"
+        )
         with Grader(workers, facts["grading_timeout_s"]) as grader:
             items, metrics = run_suite(
                 model,

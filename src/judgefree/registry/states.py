@@ -13,7 +13,7 @@ from judgefree.files import MANIFEST, read_json
 from judgefree.methods import models_of
 from judgefree.params import Params
 from judgefree.registry.facts import ModelFacts, read_model, reports_of
-from judgefree.reward_benchmarks.stage import judged_sha256
+from judgefree.reward_benchmarks.stage import conditions, judged_sha256
 
 
 @dataclass(frozen=True)
@@ -114,12 +114,14 @@ def _reward_state(root: Path, params: Params, name: str, key: str | JudgefreeErr
         if (root / ".work" / "reward_model" / key).is_dir():
             return "in progress", "" if model is None else "replaces a stale model"
         return ("stale", _CHANGED) if model else ("not started", "")
-    judged = params.reward_benchmarks.models if params.reward_benchmarks else {}
-    report = root / "reports" / "reward-bench" / name / MANIFEST
+    judged, report = params.reward_benchmarks, root / "reports" / "reward-bench" / name / MANIFEST
+    if judged is None or name not in judged.models:
+        return "trained", ""
     content = judged_sha256(read_json(root / "models" / name / MANIFEST)["files"])
-    if report.is_file() and read_json(report)["model_sha256"] == content:
+    now = {"model_sha256": content, **conditions(judged, params.threads)}
+    if report.is_file() and now.items() <= read_json(report).items():
         return "evaluated", ""
-    return "trained", "not judged by the reward benchmarks" if name in judged else ""
+    return "trained", "not judged by the reward benchmarks as they are now"
 
 
 _CHANGED = "its settings, inputs or code have changed; `dvc repro` trains it again"

@@ -85,8 +85,8 @@ def score_benchmark(benchmark: Benchmark, scorer: Scorer, seed: int) -> tuple[pd
     metrics[f"reward_bench/{name}/excluded"] = found - len(items)
     if benchmark.published is not None:
         metrics[f"reward_bench/{name}/coverage"] = found / benchmark.published
-    if before is not None and (after := _counts(scorer)):
-        cut, unknown, tokens = (now - then for now, then in zip(after, before, strict=True))
+    if isinstance(scorer, Counting):
+        cut, unknown, tokens = (now - then for now, then in zip(_counts(scorer), before, strict=True))
         metrics[f"reward_bench/{name}/truncated"] = cut / sum(len(item.responses) for item in items)
         metrics[f"reward_bench/{name}/unknown"] = unknown / tokens
         if unknown / tokens > MANY_UNKNOWN:
@@ -108,8 +108,8 @@ def score_benchmark(benchmark: Benchmark, scorer: Scorer, seed: int) -> tuple[pd
     return pd.DataFrame(columns), metrics
 
 
-def _counts(scorer: Scorer) -> tuple[int, int, int] | None:
-    return (scorer.truncated, scorer.unknown, scorer.tokens) if isinstance(scorer, Counting) else None
+def _counts(scorer: Scorer) -> tuple[int, int, int]:
+    return (scorer.truncated, scorer.unknown, scorer.tokens) if isinstance(scorer, Counting) else (0, 0, 0)
 
 
 def averages(metrics: Mapping[str, float]) -> Metrics:

@@ -61,9 +61,9 @@ def reward_bench(model: str, settings: RewardBenchmarks, threads: int, root: Pat
         place = root / model
     if not place.is_dir():
         raise _absent(model, root)
-    _require_head(reward_model_in(place))
     name = place.resolve().name
     files = verify(place)["files"] if (place / MANIFEST).is_file() else listing(place)
+    _require_head(reward_model_in(place))
     finished = judge(name, reward_model_in(place), judged_sha256(files), settings, threads, root)
     target = root / "reports" / "reward-bench" / name
     publish(finished, target)
@@ -80,8 +80,10 @@ def _absent(model: str, root: Path) -> JudgefreeError:
 
 def _require_head(folder: Path) -> None:
     """Before any set is fetched; what else makes a folder unfit is found when it is loaded."""
+    if not (folder / "config.json").is_file():
+        raise JudgefreeError(f"{folder} holds no config.json, so no model", "name another folder")
     architectures = read_json(folder / "config.json").get("architectures") or []
-    if not any("SequenceClassification" in name for name in architectures):
+    if architectures and not any("SequenceClassification" in name for name in architectures):
         raise JudgefreeError(f"{folder} is no reward model: its config.json has architectures {architectures}",
                              "a policy has no reward head; make one with an entry of reward_models")  # fmt: skip
 

@@ -9,7 +9,7 @@ says "lightweight"), stands beside it in `value_head.safetensors`. Weights that 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -134,15 +134,11 @@ def load_classifier(folder: Path, seed: int) -> Any:
         )
     trained = any("SequenceClassification" in name for name in read_json(folder / "config.json")["architectures"] or [])
     labels = {} if trained else {"num_labels": 1}
-    loud = hf_logging.get_verbosity()
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), nullcontext() if trained else _quiet():
         torch.manual_seed(seed)
-        if not trained:
-            hf_logging.set_verbosity_error()  # it would report the absent head, which is drawn here
         model: Any = AutoModelForSequenceClassification.from_pretrained(
             folder, dtype=torch.float32, use_safetensors=True, **labels, **_SAFE
         )
-        hf_logging.set_verbosity(loud)
         if not isinstance(getattr(model, "score", None), nn.Linear) or model.config.num_labels != 1:
             raise JudgefreeError(
                 f"{folder} holds no reward model: {type(model).__name__} with {model.config.num_labels} labels",
@@ -154,6 +150,17 @@ def load_classifier(folder: Path, seed: int) -> Any:
         if isinstance(module, nn.Dropout):
             module.p = 0.0
     return model
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without Transformers' report of an absent head, which is drawn here."""
+    loud = hf_logging.get_verbosity()
+    hf_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        hf_logging.set_verbosity(loud)
 
 
 def load_tokenizer(folder: Path) -> Any:

@@ -70,6 +70,8 @@ class RewardModelScorer:
         self.model, self.tokenizer = model, tokenizer
         self.max_tokens, self.tokens_per_batch = max_tokens, tokens_per_batch
         self.truncated = self.tokens = self.unknown = 0
+        ends = {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id}
+        self.unknown_ids = {tokenizer.unk_token_id} - ends  # a token that is both stands in every template
 
     def __call__(self, conversations: Sequence[Conversation]) -> list[float]:
         rows = []
@@ -78,7 +80,7 @@ class RewardModelScorer:
             rows.append(ids)
             self.truncated += cut
             self.tokens += len(ids)
-            self.unknown += ids.count(self.tokenizer.unk_token_id)
+            self.unknown += sum(id in self.unknown_ids for id in ids)
         scores = [0.0] * len(rows)
         for batch in token_batches([len(row) for row in rows], self.tokens_per_batch):
             for place, score in zip(batch, last_token_scores(self.model, [rows[i] for i in batch]), strict=True):

@@ -43,6 +43,7 @@ from judgefree.reward_training.callback import PairsCallback
 from judgefree.reward_training.values import fit_values, sample_policy
 from judgefree.training.checkpoints import newest_valid, step_of
 from judgefree.training.lock import alone_in
+from judgefree.training.space import space_held
 
 log = logging.getLogger(__name__)
 hf_logging.disable_progress_bar()
@@ -51,7 +52,9 @@ PACKAGE = Path(__file__).parents[1]
 CODE = (
     "data/splits.py", "data/tables.py", "devices.py", "episodes.py", "evaluation/loading.py", "files.py", "prompting.py",
     "reward_model", "reward_training", "sampling", "training/checkpoints.py", "training/lock.py", "training/progress.py",
+    "training/space.py",
 )  # fmt: skip
+STOPPED = 128 + signal.SIGTERM  # the exit status, as of a run that a signal ended once all is saved
 CHECKPOINTS = 2  # of stage 1 on the disk at most: the older one goes once the newer is whole
 
 
@@ -95,7 +98,7 @@ def build_reward_model(name: str, root: Path) -> Path:
     """Make models/<name> and return its path.
 
     Raises JudgefreeError for bad input, MayPass when another process makes it, SystemExit(143) after a SIGTERM or SIGINT in
-    stage 1 once a checkpoint is saved.
+    stage 1 once all of it that is done is saved.
     """
     job = read_job(name, root)
     with alone_in(job.work), writing(job.work):
@@ -121,6 +124,7 @@ def train_pairs(job: Job) -> dict[str, Any]:
     """Stage 1 into .work/.../classifier; returns what was measured on held-out pairs."""
     folder, steps = job.work / "classifier", job.work / "trainer"
     if (folder / MANIFEST).is_file():
+        shutil.rmtree(steps, ignore_errors=True)  # where a kill came before it
         return {name: value for name, value in verify(folder).items() if name != "files"}
     shutil.rmtree(folder, ignore_errors=True)
     start = job.root / "models" / job.settings.start_from
@@ -131,10 +135,12 @@ def train_pairs(job: Job) -> dict[str, Any]:
         classifier, fresh_value_head(classifier), tokenizer, job.settings.max_tokens, job.settings.precision == "bf16"
     )
     facts: dict[str, Any] = {}
+    stop = False
     if training := job.settings.training:
         rows, cut = encoded_pairs(model, load_pairs(job.data / PAIRS))
         weights = sum(parameter.numel() * parameter.element_size() for parameter in classifier.parameters())
-        require_space(job.work, CHECKPOINTS * 3 * weights)  # weights and Adam's two moments
+        # Of weights and Adam's two moments; what is there already needs no room.
+        require_space(job.work, CHECKPOINTS * 3 * weights - space_held(steps))
         watch = PairsCallback(job.name, steps)
         trainer = RewardTrainer(
             model=classifier,
@@ -146,15 +152,19 @@ def train_pairs(job: Job) -> dict[str, Any]:
         trainer.remove_callback(PrinterCallback)
         if checkpoint := newest_valid(steps):
             log.warning("%s: going on from step %d of %d pairs", job.name, step_of(checkpoint), training.steps)
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-        if watch.stopped:
-            raise SystemExit(128 + signal.SIGTERM)
+        with watch.listening():
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        if watch.asked and trainer.state.global_step < training.steps:
+            raise SystemExit(STOPPED)
+        stop = watch.asked
         facts = {"pairs": len(rows["chosen_ids"]), "cut_share": cut}
     model.to(job.device)
     facts["pair_accuracy"] = pair_accuracy(model, load_pairs(job.data / PAIRS, "validation"), job.settings.batch_tokens)
     save_reward_model(model, folder)
     seal(folder, facts)
     shutil.rmtree(steps, ignore_errors=True)
+    if stop:
+        raise SystemExit(STOPPED)
     return facts
 
 
@@ -198,7 +208,12 @@ def fit(job: Job, final: Path) -> dict[str, float]:
     """Stage 2: writes the whole reward model into `final`; returns the errors of the fit."""
     settings, half = job.settings, job.settings.precision == "bf16"
     examples = load_split(job.data, "train", limit=settings.value_fit.prompts)
-    policy, tokenizer = load_model(job.root / "models" / settings.value_fit.policy, settings.device, settings.precision)
+    policy, tokenizer = load_model(
+        job.root / "models" / settings.value_fit.policy,
+        settings.device,
+        settings.precision,
+        f"reward_models.{job.name}.device",
+    )
     responses = sample_policy(policy, tokenizer, examples, job.prompt, settings.value_fit, settings.seed)
     del policy
     classifier = load_classifier(job.work / "classifier", settings.seed)

@@ -5,6 +5,8 @@ import shutil
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +15,34 @@ from transformers import TrainerCallback
 from judgefree.training.checkpoints import checkpoints, seal_checkpoint
 from judgefree.training.progress import Progress
 
-SECONDS_BETWEEN_CHECKPOINTS = 300.0  # what a kill costs at most; the result is the same whenever one is written
+SECONDS_BETWEEN_CHECKPOINTS = 300.0  # about what a kill costs; the result is the same whenever one is written
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 log = logging.getLogger(__name__)
 
 
 class PairsCallback(TrainerCallback):
-    """stopped: whether a signal ended training before its last step; a checkpoint of that step is there."""
+    """asked: whether a signal asked for a stop. Training ends after that step, with a checkpoint unless it is the last."""
 
     def __init__(self, name: str, work: Path) -> None:
         self.work = work
         self.progress = Progress(f"{name}: pairs", lambda: 0)
-        self.asked = self.stopped = False
+        self.asked = False
         self.saved = 0.0
-        self.before: dict[signal.Signals, Any] = {}
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Signals ask for a stop inside, and mean afterwards what they meant before."""
+        here = _SIGNALS if threading.current_thread() is threading.main_thread() else ()
+        before = {number: signal.signal(number, self._ask) for number in here}
+        try:
+            yield
+        finally:
+            self.progress.stop()
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if threading.current_thread() is threading.main_thread():
-            self.before = {number: signal.signal(number, self._ask) for number in _SIGNALS}
         self.saved = time.monotonic()
         self.progress.start(state.global_step, state.max_steps)
 
@@ -43,7 +54,7 @@ class PairsCallback(TrainerCallback):
         last = next((row for row in reversed(state.log_history) if "loss" in row), None)
         self.progress.update(state.global_step, {"loss": last["loss"]} if last else {})
         if state.global_step < state.max_steps:
-            self.stopped = control.should_training_stop = self.asked
+            control.should_training_stop = self.asked
             control.should_save = self.asked or time.monotonic() - self.saved > SECONDS_BETWEEN_CHECKPOINTS
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -52,8 +63,3 @@ class PairsCallback(TrainerCallback):
         for folder in older:
             shutil.rmtree(folder)
         self.saved = time.monotonic()
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.progress.stop()
-        for number, handler in self.before.items():
-            signal.signal(number, handler)

@@ -139,7 +139,7 @@ def train(name: str, root: Path, tell: Callable[[Path, str, str, Path], LiveLog]
     the checkpoint is saved.
     """
     job = read_job(name, root)
-    device_of(job.training.device, f"the device of run {name}")  # Accelerate would take the CPU without a word
+    device_of(job.training.device, f"training.device of run {name}")  # Accelerate would take the CPU without a word
     processes = PartialState(cpu=job.training.device == "cpu")
     with alone_in(job.work) if processes.is_main_process else nullcontext():
         train_job(job, processes, tell)
