@@ -19,6 +19,7 @@ from judgefree.evaluation.plots import png
 from judgefree.files import MANIFEST, read_json, write_atomic
 from judgefree.params import Params, load_params
 
+COLOURS = 10  # of matplotlib's lines
 TITLE, PLOT = "A reward model that improves itself (SAVE)", "results-save.png"
 
 NOTE = """Written by `python -m benchmarks.reproduce --profile reproduce-save`. Percent, mean ± standard deviation over
@@ -126,10 +127,11 @@ def draw(runs: Runs, target: Path) -> None:
     rollouts."""
     figure = Figure(figsize=(15, 4.5), layout="constrained")
     for axes, (label, of) in zip(figure.subplots(1, len(SHOWN)), SHOWN.items(), strict=True):
-        for arm, seeds in runs.items():
+        for place, (arm, seeds) in enumerate(runs.items()):
             table = pd.DataFrame({seed: of(run) for seed, run in seeds.items()}).dropna(how="all")
             smooth = 100 * table.mean(axis=1).rolling(5, min_periods=1).mean()
-            axes.plot(smooth.index + 1, smooth, label=f"{arm} ({len(seeds)} seeds)")
+            dashed = place >= COLOURS  # the colours begin anew
+            axes.plot(smooth.index + 1, smooth, "--" if dashed else "-", label=f"{arm} ({len(seeds)} seeds)")
         axes.set(xlabel="rollout", ylabel=label, ylim=(0, 100))
         axes.grid(alpha=0.3)
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8)

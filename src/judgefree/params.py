@@ -18,12 +18,20 @@ from judgefree.config_data import (
     ScratchBase,
     require_vocabulary,
 )
-from judgefree.config_judges import JudgeSettings, Pair, PolicyJudge, RewardModelJudge
+from judgefree.config_judges import JudgeSettings, Pair
 from judgefree.config_reward_models import RewardModelSettings
 from judgefree.config_rewards import RewardBenchmarks, RewardGates
 from judgefree.errors import JudgefreeError
 from judgefree.files import sha256_file
-from judgefree.params_benchmarks import check_answering, check_rewarding, known_name, require_pairs, require_window
+from judgefree.params_benchmarks import (
+    check_answering,
+    check_measures,
+    check_pairs,
+    check_rewarding,
+    known_name,
+    require_pairs,
+    require_window,
+)
 from judgefree.places import require_clone
 from judgefree.refusals import refusals
 from judgefree.texts import read_judge_texts, read_mapping, read_texts
@@ -104,10 +112,10 @@ class Params(Strict):
                 raise ValueError(f"{key}: {run.dataset} has a test split only; train on another data set")
         self._rewarded()
         self._arms()
-        self._measured()
+        check_measures(self.suites, self.prompts)
         self._gated()
         self._judged_blindly()
-        self._paired()
+        check_pairs(self.pairs, self.judges, {**self.bases, **self.runs})
         self._benchmarked()
         return self
 
@@ -159,24 +167,6 @@ class Params(Strict):
             raise ValueError(f"{' and '.join(sorted(circle))} are made from each other (start_from, options.reward_model, "
                              "value_fit.policy); let one of them start from another model") from error  # fmt: skip
 
-    def _paired(self) -> None:
-        """Pairs name what is there, and no two of them the same figure."""
-        models = {**self.bases, **self.runs}
-        for name, judge in self.judges.items():
-            if isinstance(judge, PolicyJudge):
-                known_name(f"judges.{name}.model", judge.model, models)
-        seen: dict[tuple[str, ...], str] = {}
-        for name, pair in self.pairs.items():
-            known_name(f"pairs.{name}.judge", pair.judge, self.judges)
-            for side, model in (("model", pair.model), ("against", pair.against)):
-                known_name(f"pairs.{name}.{side}", model, models)
-                if pair.suite not in models[model].suites:
-                    raise ValueError(f"pairs.{name}.suite: {model} is not tested on {pair.suite}; add it to its suites")
-            if (pair.prompts is None) != isinstance(self.judges[pair.judge], RewardModelJudge):
-                raise ValueError(f"pairs.{name}.prompts is given exactly when the judge reads; add or remove it")
-            if (other := seen.setdefault((pair.model, pair.against, pair.suite, pair.judge), name)) != name:
-                raise ValueError(f"pairs.{name}: has model, against, suite and judge of pairs.{other}; remove one")
-
     def _benchmarked(self) -> None:
         policies = {**self.bases, **self.runs}
         check_answering("alpaca_eval", self.alpaca_eval, self.judges, policies)
@@ -220,23 +210,6 @@ class Params(Strict):
         if arm in self.bases or (arm in self.runs and self._arm_of(arm) != arm):
             kind = "a base" if arm in self.bases else f"a run of arm {self._arm_of(arm)!r}"
             raise ValueError(f"{key}: {arm!r} is the name of {kind}; use another")
-
-    def _measured(self) -> None:
-        """A suite asks for what its answers, values or texts, can be measured by."""
-        for name, suite in self.suites.items():
-            texts = self.prompts[suite.dataset].measure == "rouge"
-            if texts and (suite.pass_at or suite.retry):
-                raise ValueError(
-                    f"suites.{name}: {'pass_at' if suite.pass_at else 'retry'} is for answers that are right or wrong, and "
-                    f"those of {suite.dataset} are texts (prompts.{suite.dataset}.measure: rouge); remove it"
-                )
-            if not texts and suite.game:
-                raise ValueError(
-                    f"suites.{name}.game: votes are compared with how good a text is by its reference; set "
-                    f"prompts.{suite.dataset}.measure: rouge, or remove game"
-                )
-            if not texts and suite.samples and not suite.pass_at:
-                raise ValueError(f"suites.{name}: samples needs pass_at; add it or remove samples")
 
     def _gated(self) -> None:
         """A suite that decides on a task is one of its bases', which a first candidate is compared with; it has the measure

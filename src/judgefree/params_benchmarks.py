@@ -1,11 +1,12 @@
-"""What params.yaml says of benchmarks, checked against the other sections; params.py does so when it reads the file."""
+"""What params.yaml says of suites, pairs and benchmarks, checked against its other sections as params.py reads it."""
 
 import difflib
 from collections.abc import Collection, Mapping
 
+from judgefree.config import PromptFormat, Run, Suite
 from judgefree.config_benchmarks import AlpacaEval, ArenaHard
 from judgefree.config_data import ArithmeticData, Base, Data, PreferenceData, ScratchBase
-from judgefree.config_judges import JudgeSettings, RewardModelJudge
+from judgefree.config_judges import JudgeSettings, Pair, PolicyJudge, RewardModelJudge
 from judgefree.config_rewards import HELD_OUT, RewardBenchmarks, RewardGates, reward_model_name
 
 
@@ -31,6 +32,44 @@ def require_window(key: str, max_tokens: int, name: str, base: Base) -> None:
     if isinstance(base, ScratchBase) and max_tokens > base.max_length:
         raise ValueError(f"{key}: {max_tokens}, and bases.{name}, which the reward model comes from, takes "
                          f"{base.max_length}; lower it, or raise bases.{name}.max_length")  # fmt: skip
+
+
+def check_measures(suites: Mapping[str, Suite], prompts: Mapping[str, PromptFormat]) -> None:
+    """A suite asks for what its answers, values or texts, can be measured by."""
+    for name, suite in suites.items():
+        texts = prompts[suite.dataset].measure == "rouge"
+        if texts and (suite.pass_at or suite.retry):
+            raise ValueError(
+                f"suites.{name}: {'pass_at' if suite.pass_at else 'retry'} is for answers that are right or wrong, and "
+                f"those of {suite.dataset} are texts (prompts.{suite.dataset}.measure: rouge); remove it"
+            )
+        if not texts and suite.game:
+            raise ValueError(
+                f"suites.{name}.game: votes are compared with how good a text is by its reference; set "
+                f"prompts.{suite.dataset}.measure: rouge, or remove game"
+            )
+        if not texts and suite.samples and not suite.pass_at:
+            raise ValueError(f"suites.{name}: samples needs pass_at; add it or remove samples")
+
+
+def check_pairs(
+    pairs: Mapping[str, Pair], judges: Mapping[str, JudgeSettings], models: Mapping[str, Run | Base]
+) -> None:
+    """Pairs name what is there, and no two of them the same figure."""
+    for name, judge in judges.items():
+        if isinstance(judge, PolicyJudge):
+            known_name(f"judges.{name}.model", judge.model, models)
+    seen: dict[tuple[str, ...], str] = {}
+    for name, pair in pairs.items():
+        known_name(f"pairs.{name}.judge", pair.judge, judges)
+        for side, model in (("model", pair.model), ("against", pair.against)):
+            known_name(f"pairs.{name}.{side}", model, models)
+            if pair.suite not in models[model].suites:
+                raise ValueError(f"pairs.{name}.suite: {model} is not tested on {pair.suite}; add it to its suites")
+        if (pair.prompts is None) != isinstance(judges[pair.judge], RewardModelJudge):
+            raise ValueError(f"pairs.{name}.prompts is given exactly when the judge reads; add or remove it")
+        if (other := seen.setdefault((pair.model, pair.against, pair.suite, pair.judge), name)) != name:
+            raise ValueError(f"pairs.{name}: has model, against, suite and judge of pairs.{other}; remove one")
 
 
 def check_answering(

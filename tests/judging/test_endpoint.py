@@ -242,7 +242,16 @@ def test_a_wrong_address_ends_it_at_once(status: int, tmp_path: Path) -> None:
     with serving(lambda prompt, times: (status, "no such page")) as server:
         with pytest.raises(JudgefreeError, match="does not serve judge-1") as caught:
             judge_at(server, tmp_path, concurrency=1).compare(CONTESTS)
-        assert server.asked.total() <= 3 and not isinstance(caught.value, MayPass)
+        assert server.asked.total() == 1 and not isinstance(caught.value, MayPass)
+
+
+def test_what_a_wrong_address_stopped_is_no_fault_of_the_server(tmp_path: Path) -> None:
+    """More requests are under way at once than are needed to give a server up."""
+    with serving(lambda prompt, times: (404, "no such page")) as server:
+        many = [Contest(f"q{n}", f"one {n}", f"two {n}") for n in range(80)]
+        with pytest.raises(JudgefreeError, match="does not serve judge-1") as caught:
+            judge_at(server, tmp_path, concurrency=40).compare(many)
+        assert not isinstance(caught.value, MayPass)
 
 
 @pytest.mark.parametrize(

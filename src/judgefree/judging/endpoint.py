@@ -13,6 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,10 @@ class _Again(Exception):
 
 class _Refused(Exception):
     """This request will not be answered."""
+
+
+class _Stopped(Exception):
+    """Another request has ended all."""
 
 
 class _Message(BaseModel):
@@ -113,8 +118,9 @@ class Endpoint:
             running = {pool.submit(self._one, prompt, read, stop): key for key, prompt in prompts.items()}
             try:
                 for future in as_completed(running):
-                    fetched[running[future]] = self._kept(running[future], *future.result())
-                    self._worth_going_on(fetched)
+                    with suppress(_Stopped):  # whatever stopped it is still to come
+                        fetched[running[future]] = self._kept(running[future], *future.result())
+                        self._worth_going_on(fetched)
             finally:
                 stop.set()
                 pool.shutdown(wait=False, cancel_futures=True)
@@ -138,6 +144,8 @@ class Endpoint:
         """An answer, or why there is none; with the tokens of all replies, for they are paid for."""
         tokens, unreadable, why = (0, 0), 0, ""
         for attempt in range(1, self.settings.attempts + 1):
+            if stop.is_set():
+                raise _Stopped
             wait = min(self.settings.backoff_s * 2 ** (attempt - 1), _LONGEST_WAIT_S)
             try:
                 text, usage = self._post(prompt)
@@ -151,6 +159,9 @@ class Endpoint:
                 why, wait = str(fault), min(max(wait, fault.wait), _LONGEST_WAIT_S)
             except _Refused as fault:
                 return Answer("", *tokens), str(fault)
+            except JudgefreeError:
+                stop.set()  # before this thread takes the next request
+                raise
             if attempt < self.settings.attempts and stop.wait(wait):
                 break
         return Answer("", *tokens), why
