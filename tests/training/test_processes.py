@@ -88,9 +88,11 @@ def test_a_request_to_stop_reaches_all_ranks_and_each_may_take_its_time(tmp_path
 
 
 def test_a_rank_that_fails_ends_the_others_and_gives_its_status(tmp_path: Path) -> None:
-    both = f"while not pathlib.Path({str(tmp_path / '1')!r}).exists(): time.sleep(0.05)"  # else rank 1 ends untold
-    process = launched(rank_program(tmp_path, f"{both}\ntime.sleep(100 * rank); sys.exit(75)"), 2)
+    go = tmp_path / "go"  # once both are known, or they would end unseen
+    body = f"while not pathlib.Path({str(go)!r}).exists(): time.sleep(0.05)\ntime.sleep(100 * rank); sys.exit(75)"
+    process = launched(rank_program(tmp_path, body), 2)
     ranks = ranks_of(tmp_path)
+    go.touch()
     assert process.wait(300) == 75 and psutil.wait_procs(ranks, 10)[1] == []
 
 
