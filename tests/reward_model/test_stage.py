@@ -142,7 +142,7 @@ def test_a_stop_of_stage_1_saves_first_and_changes_no_byte(
     assert [folder.name for folder in steps.iterdir() if folder.is_dir()] == ["checkpoint-3"]  # the older ones went
     longer(project, monkeypatch, parts)
     build_reward_model("judge", project)
-    assert "judge: going on from step 3 of 7" in caplog.text and not steps.exists()
+    assert "judge: pairs: going on from step 3 of 7" in caplog.text and not steps.exists()
     assert as_if_left_alone(project)
 
 
@@ -175,7 +175,7 @@ def test_a_killed_stage_1_goes_on_from_the_last_whole_checkpoint(
     held = sum(file.stat().st_size for file in (steps / "checkpoint-4").iterdir())
     longer(project, monkeypatch)
     build_reward_model("judge", project)
-    assert "checkpoint-5 was not finished" in caplog.text and "judge: going on from step 4 of 7" in caplog.text
+    assert "checkpoint-5 was not finished" in caplog.text and "judge: pairs: going on from step 4 of 7" in caplog.text
     assert wanted[0] - wanted[1] == held > 0
     assert as_if_left_alone(project)
 

@@ -71,6 +71,11 @@ class Job:
         return self.root / ".work" / "reward_model" / self.key
 
     @property
+    def checkpoints(self) -> Path:
+        """Of stage 1, until that is done."""
+        return self.work / "trainer"
+
+    @property
     def data(self) -> Path:
         return self.root / "data" / self.settings.dataset
 
@@ -122,9 +127,9 @@ def build_reward_model(name: str, root: Path) -> Path:
 
 def train_pairs(job: Job) -> dict[str, Any]:
     """Stage 1 into .work/.../classifier; returns what was measured on held-out pairs."""
-    folder, steps = job.work / "classifier", job.work / "trainer"
+    folder = job.work / "classifier"
     if (folder / MANIFEST).is_file():
-        shutil.rmtree(steps, ignore_errors=True)  # where a kill came before it
+        shutil.rmtree(job.checkpoints, ignore_errors=True)  # where a kill came before it
         return {name: value for name, value in verify(folder).items() if name != "files"}
     shutil.rmtree(folder, ignore_errors=True)
     start = job.root / "models" / job.settings.start_from
@@ -138,34 +143,42 @@ def train_pairs(job: Job) -> dict[str, Any]:
     stop = False
     if training := job.settings.training:
         rows, cut = encoded_pairs(model, load_pairs(job.data / PAIRS))
-        weights = sum(parameter.numel() * parameter.element_size() for parameter in classifier.parameters())
-        # Of weights and Adam's two moments; what is there already needs no room.
-        require_space(job.work, CHECKPOINTS * 3 * weights - space_held(steps))
-        watch = PairsCallback(job.name, steps)
-        trainer = RewardTrainer(
-            model=classifier,
-            args=arguments(job, training, steps),
-            processing_class=tokenizer,
-            train_dataset=Dataset.from_dict(rows),
-            callbacks=[watch],
-        )
-        trainer.remove_callback(PrinterCallback)
-        if checkpoint := newest_valid(steps):
-            log.warning("%s: going on from step %d of %d pairs", job.name, step_of(checkpoint), training.steps)
-        with watch.listening():
-            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-        if watch.asked and trainer.state.global_step < training.steps:
-            raise SystemExit(STOPPED)
-        stop = watch.asked
+        stop = learn_pairs(job, training, classifier, tokenizer, rows)
         facts = {"pairs": len(rows["chosen_ids"]), "cut_share": cut}
     model.to(job.device)
     facts["pair_accuracy"] = pair_accuracy(model, load_pairs(job.data / PAIRS, "validation"), job.settings.batch_tokens)
     save_reward_model(model, folder)
     seal(folder, facts)
-    shutil.rmtree(steps, ignore_errors=True)
+    shutil.rmtree(job.checkpoints, ignore_errors=True)
     if stop:
         raise SystemExit(STOPPED)
     return facts
+
+
+def learn_pairs(job: Job, training: PairTraining, classifier: Any, tokenizer: Any, rows: dict[str, Any]) -> bool:
+    """The steps of stage 1, from the last checkpoint where there is one; whether a signal asked for a stop in the very last.
+
+    Raises SystemExit where one did before, once a checkpoint is saved, JudgefreeError where that would not fit on the disk.
+    """
+    weights = sum(parameter.numel() * parameter.element_size() for parameter in classifier.parameters())
+    # Of weights and Adam's two moments; what is there already needs no room.
+    require_space(job.work, CHECKPOINTS * 3 * weights - space_held(job.checkpoints))
+    watch = PairsCallback(job.name, job.checkpoints)
+    trainer = RewardTrainer(
+        model=classifier,
+        args=arguments(job, training),
+        processing_class=tokenizer,
+        train_dataset=Dataset.from_dict(rows),
+        callbacks=[watch],
+    )
+    trainer.remove_callback(PrinterCallback)
+    if checkpoint := newest_valid(job.checkpoints):
+        log.warning("%s: pairs: going on from step %d of %d", job.name, step_of(checkpoint), training.steps)
+    with watch.listening():
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    if watch.asked and trainer.state.global_step < training.steps:
+        raise SystemExit(STOPPED)
+    return watch.asked
 
 
 def encoded_pairs(model: ValueAnchoredRewardModel, pairs: list[Pair]) -> tuple[dict[str, list[list[int]]], float]:
@@ -175,7 +188,7 @@ def encoded_pairs(model: ValueAnchoredRewardModel, pairs: list[Pair]) -> tuple[d
     return {"chosen_ids": [sides[0][0] for sides in encoded], "rejected_ids": [sides[1][0] for sides in encoded]}, cut
 
 
-def arguments(job: Job, training: PairTraining, folder: Path) -> RewardConfig:
+def arguments(job: Job, training: PairTraining) -> RewardConfig:
     """Our settings in TRL's words; conversations are encoded, so nothing is cut here."""
     if training.batch_size % training.micro_batches:
         raise JudgefreeError(
@@ -183,7 +196,7 @@ def arguments(job: Job, training: PairTraining, folder: Path) -> RewardConfig:
             "equal parts", "change batch_size or micro_batches",
         )  # fmt: skip
     return RewardConfig(
-        output_dir=str(folder), seed=job.settings.seed, data_seed=job.settings.seed, max_steps=training.steps,
+        output_dir=str(job.checkpoints), seed=job.settings.seed, data_seed=job.settings.seed, max_steps=training.steps,
         per_device_train_batch_size=training.batch_size // training.micro_batches,
         gradient_accumulation_steps=training.micro_batches, learning_rate=training.learning_rate,
         lr_scheduler_type=training.schedule, warmup_steps=round(training.warmup_share * training.steps),
