@@ -61,7 +61,7 @@ def test_a_run_validates_and_selects_by_rouge(tiny: Path, tmp_path: Path) -> Non
 def test_without_references_nothing_is_selected_by_validation(tiny: Path, tmp_path: Path) -> None:
     root = project(tiny, tmp_path, None)
     with pytest.raises(
-        JudgefreeError, match="runs.r.select is validation, and no validation row of memo has a reference"
+        JudgefreeError, match=r"runs\.r\.select is validation, and no validation row of memo has a reference"
     ):
         train("r", root)
 

@@ -61,11 +61,10 @@ class Options(Strict):
 
     @model_validator(mode="after")
     def _fits(self) -> "Options":
-        save, kind = self.update == "save", f"update: {self.update}"
+        save = self.update == "save"
+        valued = save and self.anchor == "value"
         if save and self.anchor is None:
             raise ValueError("update: save has an anchor; add anchor: value or anchor: mean_reward")
-        valued = save and self.anchor == "value"
-        kind += f" with anchor: {self.anchor}" if save else ""
         wanted = {"anchor": save, "learning_rate": self.update != "frozen", "value_learning_rate": valued,
                   "value_weight": valued, "pairs_per_step": self.update == "bt_offline"}  # fmt: skip
         given = {name: getattr(self, name) is not None for name in wanted}
@@ -73,6 +72,7 @@ class Options(Strict):
         if self.m0 is not None and not save:
             changes.append("remove m0, since nothing is filtered")
         if changes:
+            kind = f"update: {self.update}" + (f" with anchor: {self.anchor}" if save else "")
             raise ValueError(f"{kind} has other options; {', '.join(changes)}")
         if self.alarms and not self.watch_drift:
             raise ValueError("alarms.drift needs the first reward model; add watch_drift: true")

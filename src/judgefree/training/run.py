@@ -188,7 +188,7 @@ def run_trainer(job: Job, options: Any, grader: Grader, standing: Standing, live
     examples = load_split(job.data, "train")
     validation = load_split(job.data, "validation", limit=job.training.validation_items)
     if job.run.select == "validation":
-        require_answers(job.name, job.run.dataset, validation, job.prompt)
+        require_answers(job.run.path(job.name), job.run.dataset, validation, job.prompt)
     tokenizer = AutoTokenizer.from_pretrained(job.start, local_files_only=True, padding_side="left")
     model = load_policy(job.start, job.training)
     method: Method | None = None

@@ -12,12 +12,13 @@ from judgefree.training.history import VALIDATION, VALIDATION_TEXT
 from judgefree.training.policy import TrainedPolicy
 
 
-def require_answers(run: str, dataset: str, examples: Sequence[Example], prompt: PromptFormat) -> None:
-    """Raises JudgefreeError where no validation row has an answer, so that weights cannot be selected by them."""
+def require_answers(key: str, dataset: str, examples: Sequence[Example], prompt: PromptFormat) -> None:
+    """key: where the run stands in params.yaml. Raises JudgefreeError where no validation row has an answer, so that weights
+    cannot be selected by them."""
     if not any(example.answer is not None for example in examples):
         needed = "reference text" if prompt.measure else "gold answer"
         raise JudgefreeError(
-            f"runs.{run}.select is validation, and no validation row of {dataset} has a {needed}",
+            f"{key}.select is validation, and no validation row of {dataset} has a {needed}",
             "use select: last, or own_signal where the method has one",
         )
 
