@@ -1,14 +1,100 @@
-"""Profiles as they are listed, and folders that are no clone of the repository."""
+"""Profiles: what each holds, how they are listed, and folders that are no clone of the repository."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from judgefree.check import checked
 from judgefree.cli import app
+from judgefree.params import load_params, resolve
 from judgefree.profiles import available, list_profiles
 
 ROOT = Path(__file__).parents[1]
+PROFILES = sorted((ROOT / "profiles").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda path: path.stem)
+def test_profiles_are_valid(profile: Path, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "prompts", tmp_path / "prompts")
+    params = checked(Path(shutil.copy(profile, tmp_path / "params.yaml")))
+    assert resolve(params, tmp_path)
+
+
+@pytest.mark.parametrize("model", ["qwen3-4b", "olmo-3-7b"])
+def test_srrl_at_its_papers_scale(model: str) -> None:
+    """SRRL, Table 1 and section 4: what the paper states, and the room that a review's prompt needs."""
+    params = load_params(ROOT / "profiles" / f"srrl-{model}.yaml")
+    for name, group in (
+        ("srrl", 3),
+        ("rlvr", 6),
+        ("srrl-no-memory", 3),
+        ("srrl-no-distillation", 3),
+        ("srrl-no-gate", 3),
+    ):
+        training = params.training_of(name)
+        assert (training.group_size, training.examples_per_rollout, training.steps) == (group, 32, 219)
+        assert (training.learning_rate, training.loss.kl_weight, training.loss.clip_high) == (1e-6, 0.001, 0.28)
+        assert (training.save_every, training.validation_items, params.data["gsm8k"].validation) == (5, 473, 473)
+        assert training.max_prompt_tokens >= 2 * training.sampling.max_completion_tokens + 1000
+    options = {name: params.runs[name].options for name in params.runs}
+    whole = options["srrl"]
+    assert (
+        whole["distillation_weight"] == 1.0 and whole["gate"] == "per_rollout" and whole["memory"]["rule"] == "latest"
+    )
+    without = {
+        "srrl-no-memory": {k: v for k, v in whole.items() if k != "memory"},
+        "srrl-no-distillation": {k: v for k, v in whole.items() if k != "distillation"} | {"distillation_weight": 0.0},
+        "srrl-no-gate": {**whole, "gate": "always"},
+    }
+    assert {name: options[name] for name in without} == without
+
+
+@pytest.mark.parametrize(
+    ("task", "unit", "share", "words"),
+    [("govreport", "characters", 0.2, 6000), ("writing", "characters", 0.2, 128), ("maths", "characters", 0.4, 1000)],
+)
+def test_spyrl_at_its_papers_scale(task: str, unit: str, share: float, words: int) -> None:
+    """What the paper states; its released code's version and the ablations change what they are named after only."""
+    params = load_params(ROOT / "profiles" / f"spyrl-qwen3-4b-{task}.yaml")
+    training, options = params.training_of("spyrl"), params.runs["spyrl"].options
+    assert (training.group_size, training.examples_per_rollout, training.steps) == (5, 128, 100)
+    assert (training.learning_rate, training.loss.kl_weight, training.loss.clip_high) == (1e-6, 0.001, 0.2)
+    assert (training.max_prompt_tokens, training.sampling.max_completion_tokens) == (12288, 4096)
+    assert params.data[params.runs["spyrl"].dataset].max_source_words == words  # type: ignore[union-attr]
+    assert {key: options[key] for key in options if key not in ("prompts", "schedule")} == {
+        "detectors": "players", "information_loss": {"unit": unit, "share": share}, "beta": 0.1, "lam": 0.1,
+        "baseline": {"rule": "update_first", "decay": 0.9}, "detection_reward": "plain",
+    }  # fmt: skip
+    assert options["schedule"] == {
+        "rule": "hysteresis", "start": "detection", "accuracy_high": 0.9, "na_low": 0.1, "error_high": 0.4, "na_high": 0.5,
+        "decay": 0.95, "min_stay": 5, "patience": 20,
+    }  # fmt: skip
+    changed = {
+        "spyrl-released-code": {
+            "detectors": "overseer", "overseer_votes": 8, "normalise_performing": True, "detection_reward": "shaped",
+            "schedule": {"rule": "fixed", "start": "detection", "cycle": 1},
+        },
+        "spyrl-no-baseline": {"baseline": {"rule": "none"}}, "spyrl-joint": {"schedule": {"rule": "joint"}},
+        "spyrl-performing": {"schedule": {"rule": "performing"}}, "spyrl-detection": {"schedule": {"rule": "detection"}},
+        "spyrl-no-spy": {"spy": "none"}, "spyrl-3-players": {},
+    }  # fmt: skip
+    assert {name: run.options for name, run in params.runs.items()} == {
+        "spyrl": options, **{name: {**options, **change} for name, change in changed.items()},
+    }  # fmt: skip
+    assert params.training_of("spyrl-3-players").examples_per_rollout == 128
+    games = [suite.game for suite in params.suites.values() if suite.game]
+    if task == "maths":  # nothing to compare an invented problem with
+        assert not games and not params.pairs
+        return
+    (game,) = games  # the run's own, on the 100 rows of the paper's check
+    assert (game.prompts, game.information_loss.model_dump()) == (options["prompts"], options["information_loss"])
+    assert (game.players, game.items, game.temperature) == (5, 100, 1.0)
+    if task == "writing":
+        assert params.deciding_suite("writing") is None, "nobody is promoted by ROUGE of stories"
+        (pair,) = params.pairs.values()
+        assert (pair.model, pair.against) == ("spyrl", params.runs["spyrl"].start_from)
 
 
 @pytest.mark.parametrize("columns", [80, 200])
